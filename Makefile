@@ -1,0 +1,38 @@
+# `make demo` and `make test` each do all the set-up on a fresh machine: a virtual environment in
+# .venv with the versions of constraints.txt, made anew only when those or pyproject.toml change.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: demo test fast lint types layers clean
+
+demo: $(INSTALLED)  ## train, contaminate, compare: one table and one figure
+	$(BIN)/python -m mindist.experiments.demo
+
+test: lint types layers  ## what CI runs
+	$(BIN)/python -m pytest
+
+fast: $(INSTALLED)  ## the tests without the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+layers: $(INSTALLED)
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist
+
+# torch comes first, at its pinned version, so that no other package picks the build.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("mindist needs Python 3.10 or newer, found %d.%d; choose another one: make PYTHON=python3.11" % sys.version_info[:2])'
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@

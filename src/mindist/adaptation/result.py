@@ -1,0 +1,123 @@
+"""What detection and adaptation say about each observed dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import TypeVar
+
+from torch import Tensor
+
+T = TypeVar("T", bound="Detection")
+
+
+class Status(str, Enum):
+    """What became of one observed dataset."""
+
+    WELL_SPECIFIED = "well_specified"
+    CONVERGED = "converged"
+    MAX_ITERATIONS = "max_iterations"
+    STALLED = "stalled"
+    KEPT_OBSERVED = "kept_observed"
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        return _MESSAGES[self]
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_MESSAGES = {
+    Status.WELL_SPECIFIED: "not detected as misspecified: the observed summary is used as it is",
+    Status.CONVERGED: "misspecified: the summary was moved to the nearest decoded embedding",
+    Status.MAX_ITERATIONS: (
+        "misspecified: the search stopped at its largest number of iterations, while the distance "
+        "was still falling; the best summary so far is used"
+    ),
+    Status.STALLED: (
+        "misspecified: the search stopped where no further step lowered the distance; the best "
+        "summary so far is used"
+    ),
+    Status.KEPT_OBSERVED: (
+        "misspecified, but no summary with a smaller distance was found: the observed one is used"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What needs no search. Fields have a leading axis B for a batch, none for one dataset.
+
+    Arguments:
+        s_obs: Observed summaries `(B, d_s)`.
+        distance_obs: Squared distance of the embedding from the decoder's at `s_obs`, `(B,)`.
+        p_value: Share of null distances at least as large, `(B,)`; never 0.
+        misspecified: Whether `p_value` is at most alpha, `(B,)`.
+        threshold: The squared distance above which a dataset is misspecified at level alpha.
+    """
+
+    s_obs: Tensor
+    distance_obs: Tensor
+    p_value: Tensor
+    misspecified: Tensor
+    threshold: float
+
+    @property
+    def batched(self) -> bool:
+        """Whether this is about a batch of datasets rather than about one."""
+        return self.p_value.dim() > 0
+
+    def __len__(self) -> int:
+        if not self.batched:
+            raise TypeError(f"{type(self).__name__} of one dataset has no length.")
+        return len(self.p_value)
+
+    def __getitem__(self: T, index: int) -> T:
+        """The part about one dataset of a batch."""
+        if not range(-len(self), len(self))[index] < len(self):
+            raise IndexError(index)
+        per_dataset = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "threshold"}
+        return replace(self, **{name: value[index] for name, value in per_dataset.items()})
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self.batched:
+            found = int(self.misspecified.sum())
+            return f"{name}({len(self)} datasets, {found} misspecified)"
+        verdict = "misspecified" if self.misspecified else "not misspecified"
+        return f"{name}({verdict}, p_value={float(self.p_value):.4g}, s_obs={_vector(self.s_obs)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Adaptation(Detection):
+    """A detection and the summaries with which to query the posterior.
+
+    Arguments:
+        s_star: Adapted summaries `(B, d_s)`; bitwise `s_obs` where not adapted.
+        distance_star: Squared distance at `s_star`, `(B,)`; never above `distance_obs`.
+        adapted: Whether `s_star` differs from `s_obs`, `(B,)`.
+        status: A `Status` for each dataset; a plain `Status` for one dataset.
+    """
+
+    s_star: Tensor
+    distance_star: Tensor
+    adapted: Tensor
+    status: tuple[Status, ...] | Status
+
+    @property
+    def message(self) -> str | tuple[str, ...]:
+        """A sentence for each dataset."""
+        if isinstance(self.status, Status):
+            return self.status.message
+        return tuple(status.message for status in self.status)
+
+    def __repr__(self) -> str:
+        if self.batched:
+            return f"{super().__repr__()[:-1]}, {int(self.adapted.sum())} adapted)"
+        return f"{super().__repr__()[:-1]}, s_star={_vector(self.s_star)}, status={self.status})"
+
+
+def _vector(s: Tensor) -> str:
+    return "[" + ", ".join(f"{value:.4g}" for value in s.tolist()) + "]"

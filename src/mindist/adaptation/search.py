@@ -1,0 +1,220 @@
+r"""The search for the minimum-distance summary.
+
+.. math:: s^\star = \arg\min_s \| \mu(s) - \bar z_{obs} \|_2^2 \quad \text{(equation 2)}, \qquad
+    \text{or} \quad s^\star = \arg\min_s -\tfrac{1}{N} \textstyle\sum_n \log q(\tilde x_n \mid s)
+
+for the KL variant of the appendix "Choice of Divergence". With :math:`\mu(s) = h(s) W + b` and
+the thin SVD :math:`W = U \Sigma V^\top`,
+
+.. math:: \| \mu(s) - \bar z \|^2 = \| h(s) U \Sigma - (\bar z - b) V \|^2 + \text{const} ,
+
+so that least squares runs in as many residuals as :math:`W` has rank, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.adaptation.result import Status
+from mindist.adaptation.starts import NAMES, Bank, Start, starting_points
+from mindist.protocols import Decoder, DensityDecoder
+from mindist.solvers import (
+    Solution,
+    SolverStatus,
+    adam,
+    gradient_descent,
+    lbfgs,
+    levenberg_marquardt,
+)
+
+SOLVERS = ("levenberg-marquardt", "lbfgs", "gradient-descent", "adam")
+DIVERGENCES = ("mmd", "kl")
+ADAM_STEP = 0.05  # in standard deviations of the simulated summaries
+BLOCK_BYTES = 2**27  # of Jacobians held at once
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search for the adapted summary.
+
+    Arguments:
+        solver: `"levenberg-marquardt"` (all datasets and starts at once), `"lbfgs"` (the paper's),
+            `"gradient-descent"` (Algorithm 1) or `"adam"` (the paper's for density decoders, with
+            fresh draws at every step).
+        starts: Any of `"observed"`, `"nearest"`, `"mean"`, `"perturbed"`, or vectors of length d_s.
+        restarts: How many perturbed copies of the first start to search from as well.
+        divergence: `"mmd"`, or `"kl"` for the maximum-likelihood variant, which needs a density
+            decoder and is not robust.
+
+    Example:
+        >>> Search(solver="newton")
+        Traceback (most recent call last):
+        ...
+        ValueError: solver: expected one of 'levenberg-marquardt', 'lbfgs', ..., got 'newton'.
+    """
+
+    solver: str = "levenberg-marquardt"
+    starts: tuple[Start, ...] = ("observed", "nearest")
+    restarts: int = 0
+    divergence: str = "mmd"
+
+    def __post_init__(self) -> None:
+        checks.choice(self.solver, SOLVERS, "solver")
+        checks.choice(self.divergence, DIVERGENCES, "divergence")
+        given: Any = self.starts
+        starts: tuple[Start, ...] = (given,) if isinstance(given, str) else tuple(given)
+        if not starts or self.restarts < 0:
+            raise ValueError(
+                "starts: expected at least one start and restarts of at least 0, got "
+                f"starts={self.starts!r}, restarts={self.restarts}."
+            )
+        for start in starts:
+            if isinstance(start, str):
+                checks.choice(start, NAMES, "starts")
+        frozen = (s if isinstance(s, str) else tuple(float(v) for v in s) for s in starts)
+        object.__setattr__(self, "starts", tuple(frozen))
+        if self.divergence == "kl" and self.solver == "levenberg-marquardt":
+            raise ValueError(
+                "solver: the KL divergence is not a sum of squares; expected 'adam', "
+                "'lbfgs' or 'gradient-descent', got 'levenberg-marquardt'."
+            )
+
+
+class EmbeddingDistance:
+    """The squared distance of a decoder's embedding from observed ones, as least squares.
+
+    Arguments:
+        decoder: The fitted decoder.
+        z_bar: Observed mean embeddings `(B, K)`, float64.
+    """
+
+    def __init__(self, decoder: Decoder, z_bar: Tensor) -> None:
+        self.decoder, self.z_bar = decoder, z_bar
+        left, values, right = torch.linalg.svd(decoder.weight, full_matrices=False)
+        rank = int((values > values[0] * torch.finfo(values.dtype).eps * len(left)).sum())
+        self.mixing = left[:, :rank] * values[:rank]
+        self.target = (z_bar - decoder.bias) @ right[:rank].T
+
+    def __call__(self, s: Tensor, problem: Tensor) -> Tensor:
+        """Squared distances `(n,)` at summaries `(n, d_s)`, differentiable by autograd."""
+        return (self.decoder(s) - self.z_bar[problem]).square().sum(-1)
+
+    def residual(self, s: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
+        """Residuals `(n, rank)` and Jacobians `(n, rank, d_s)`."""
+        h, jacobian = self.decoder.basis_and_jacobian(s)
+        return h @ self.mixing - self.target[problem], self.mixing.T @ jacobian
+
+
+def search(
+    decoder: Decoder,
+    options: Search,
+    bank: Bank,
+    *,
+    x: Tensor,
+    s_obs: Tensor,
+    z_bar: Tensor,
+    generator: torch.Generator,
+) -> tuple[Tensor, tuple[Status, ...]]:
+    """Search from every start of every dataset and keep the best of each dataset.
+
+    Arguments:
+        decoder: The fitted decoder.
+        options: Solver, starts and divergence.
+        bank: Simulated datasets to start from.
+        x: Observed datasets `(B, N, *event)`; only the KL divergence looks at them.
+        s_obs: Observed summaries `(B, d_s)`.
+        z_bar: Observed mean embeddings `(B, K)`.
+        generator: Draws perturbations and samples of a density decoder.
+
+    Returns:
+        Summaries `(B, d_s)`, float64, and how each search ended. `s_obs` and
+        `Status.KEPT_OBSERVED` where nothing better was found.
+    """
+    if not len(s_obs):
+        return s_obs.double(), ()
+    s_obs, z_bar = s_obs.double(), z_bar.double()
+    starts = starting_points(options.starts, options.restarts, s_obs, z_bar, bank, generator)
+    num_starts = starts.shape[1]
+    dataset = torch.arange(len(s_obs), device=s_obs.device).repeat_interleave(num_starts)
+    objective = _objective(decoder, options, x, z_bar)
+    solution = _solve(decoder, options, objective, starts.flatten(0, 1), dataset, bank, generator)
+
+    with torch.no_grad():
+        every = torch.arange(len(s_obs), device=s_obs.device)
+        reached = objective(solution.value, dataset).view(-1, num_starts).nan_to_num(torch.inf)
+        best = reached.argmin(1)
+        improved = reached[every, best] < objective(s_obs, every)
+    row = every * num_starts + best
+    s_star = torch.where(improved[:, None], solution.value[row], s_obs)
+    codes = solution.status[row]
+    return s_star, tuple(_status(int(c), bool(i)) for c, i in zip(codes, improved, strict=True))
+
+
+def _status(code: int, improved: bool) -> Status:
+    if not improved or code == SolverStatus.NONFINITE:
+        return Status.KEPT_OBSERVED
+    return Status[SolverStatus(code).name]
+
+
+def _objective(
+    decoder: Decoder, options: Search, x: Tensor, z_bar: Tensor
+) -> Callable[[Tensor, Tensor], Tensor]:
+    if options.divergence == "mmd":
+        return EmbeddingDistance(decoder, z_bar)
+    assert isinstance(decoder, DensityDecoder)
+    density = decoder
+
+    def negative_log_likelihood(s: Tensor, problem: Tensor) -> Tensor:
+        return -density.log_prob(x[problem], s).mean(1)
+
+    return negative_log_likelihood
+
+
+def _solve(
+    decoder: Decoder,
+    options: Search,
+    objective: Callable[[Tensor, Tensor], Tensor],
+    starts: Tensor,
+    dataset: Tensor,
+    bank: Bank,
+    generator: torch.Generator,
+) -> Solution:
+    if isinstance(objective, EmbeddingDistance) and options.solver == "levenberg-marquardt":
+        size = starts.shape[1] * (len(decoder.weight) + objective.mixing.shape[1]) * 8
+        return _in_blocks(objective, starts, dataset, max(1, BLOCK_BYTES // size))
+
+    def of_start(s: Tensor, problem: Tensor) -> Tensor:
+        return objective(s, dataset[problem])
+
+    if options.solver == "lbfgs":
+        return lbfgs(of_start, starts)
+    if options.solver == "gradient-descent":
+        return gradient_descent(of_start, starts)
+    if isinstance(objective, EmbeddingDistance) and isinstance(decoder, DensityDecoder):
+        density, target = decoder, objective.z_bar
+
+        def of_start(s: Tensor, problem: Tensor) -> Tensor:
+            return (density.resampled(s, generator) - target[dataset[problem]]).square().sum(-1)
+
+    return adam(of_start, starts, step_size=ADAM_STEP * bank.scale.clamp(min=1e-12))
+
+
+def _in_blocks(
+    objective: EmbeddingDistance, starts: Tensor, dataset: Tensor, size: int
+) -> Solution:
+    """Levenberg-Marquardt over all problems, a bounded number of Jacobians at a time."""
+    parts = []
+    for block, owners in zip(starts.split(size), dataset.split(size), strict=True):
+
+        def residual(s: Tensor, problem: Tensor, owners: Tensor = owners) -> tuple[Tensor, Tensor]:
+            return objective.residual(s, owners[problem])
+
+        parts.append(levenberg_marquardt(residual, block))
+    joined = (torch.cat([getattr(p, f) for p in parts]) for f in Solution.__dataclass_fields__)
+    return Solution(*joined)

@@ -1,0 +1,238 @@
+"""Validation of everything that users hand over, and every error text.
+
+Each message names the argument, what was expected, what came, and what to do next.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mindist.protocols import Array
+
+
+def as_tensor(value: Any, name: str) -> Tensor:
+    """A floating-point tensor from a tensor or a NumPy array.
+
+    Example:
+        >>> as_tensor(np.array([1, 2]), "x")
+        tensor([1., 2.])
+    """
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "fiub":
+            raise TypeError(
+                f"{name}: expected numbers, got a NumPy array of dtype {value.dtype}. "
+                f"Convert it first, for example with {name}.astype('float32')."
+            )
+        value = torch.from_numpy(np.require(value, requirements=["C", "W"]))
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name}: expected a torch tensor or a NumPy array, got {type(value).__name__}. "
+            f"Wrap it, for example with torch.as_tensor({name})."
+        )
+    if value.is_complex():
+        raise TypeError(
+            f"{name}: expected real numbers, got {value.dtype}. Pass real and imaginary"
+            " parts as two coordinates."
+        )
+    return value if value.dtype in (torch.float32, torch.float64) else value.float()
+
+
+def num_observations(x: Tensor, name: str) -> int:
+    """N of datasets `(B, N, *event)`, at least 2."""
+    num = x.shape[1]
+    if num == 0:
+        raise ValueError(
+            f"{name}: expected datasets with at least 2 observations, got an empty "
+            f"dataset (shape {tuple(x.shape)}). Check how the data were read."
+        )
+    if num == 1:
+        raise ValueError(
+            f"{name}: expected datasets with at least 2 observations, got a single observation "
+            f"(shape {tuple(x.shape)}). A distance between distributions needs several "
+            "exchangeable observations in each dataset."
+        )
+    return num
+
+
+def simulations(x: Tensor, name: str = "x") -> Tensor:
+    """Simulated datasets `(M, N, *event)` with finite values; the others dropped with a warning."""
+    if x.dim() < 2:
+        raise ValueError(
+            f"{name}: expected simulated datasets of shape (M, N, *event), got shape "
+            f"{tuple(x.shape)}. Stack the simulated datasets along a first axis."
+        )
+    if x.shape[0] and not x[0].numel():
+        num_observations(x, name)
+        raise ValueError(
+            f"{name}: expected observations with at least one element, got shape {tuple(x.shape)}."
+        )
+    num_observations(x, name)
+    return x
+
+
+def warn_dropped(dropped: int, total: int) -> None:
+    """Warn once about simulations with NaN or infinite values."""
+    if dropped:
+        warnings.warn(
+            f"x: dropped {dropped} of {total} simulations because they or their summaries hold "
+            "NaN or infinite values. If the simulator fails for some parameters, the posterior "
+            "was trained without them too; check that it was.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def observed(x: Array, event_shape: Sequence[int], name: str = "x") -> tuple[Tensor, bool]:
+    """Observed datasets as a finite batch `(B, N, *event)`, and whether one dataset was given."""
+    x = as_tensor(x, name)
+    event = tuple(event_shape)
+    single = x.dim() == len(event) + 1
+    if tuple(x.shape) == event and not (single and not event):
+        raise ValueError(
+            f"{name}: expected one dataset of shape (N, {_shape(event)}) or a batch of shape "
+            f"(B, N, {_shape(event)}), got shape {tuple(x.shape)}, which is a single observation. "
+            "A distance between distributions needs at least 2 exchangeable observations."
+        )
+    if (
+        x.dim() not in (len(event) + 1, len(event) + 2)
+        or tuple(x.shape[x.dim() - len(event) :]) != event
+    ):
+        raise ValueError(
+            f"{name}: expected one dataset of shape ({_shape(('N', *event))}) or a batch of shape "
+            f"({_shape(('B', 'N', *event))}), as in the simulations, got shape {tuple(x.shape)}. "
+            "Reshape the observations to the event shape that was simulated."
+        )
+    batch = x[None] if single else x
+    num_observations(batch, name)
+    finite = torch.isfinite(batch.flatten(1))
+    if not finite.all():
+        bad = (~torch.isfinite(batch.flatten(2) if batch.dim() > 2 else batch[..., None])).any(-1)
+        dataset, observation = (int(i) for i in bad.nonzero()[0])
+        raise ValueError(
+            f"{name}: expected finite observations, got {int(bad.sum())} observations with NaN or "
+            f"infinite values (the first is observation {observation} of dataset {dataset}). "
+            "Remove these observations, or impute them as the simulator would produce them."
+        )
+    return batch, single
+
+
+def summaries(
+    value: Any, num_datasets: int, dim: int | None = None, name: str = "summary"
+) -> Tensor:
+    """What a summary function returned, as `(B, d_s)`."""
+    s = as_tensor(value, f"{name} (its result)").detach()
+    expected = f"({num_datasets}, {'d_s' if dim is None else dim})"
+    if (
+        s.dim() != 2
+        or s.shape[0] != num_datasets
+        or s.shape[1] == 0
+        or dim not in (None, s.shape[1])
+    ):
+        raise ValueError(
+            f"{name}: expected summaries of shape {expected} for {num_datasets} datasets, got "
+            f"shape {tuple(s.shape)}. A summary maps a batch of datasets (B, N, *event) to "
+            "(B, d_s): for the sample mean that is lambda x: x.mean(1), not x.mean(0)."
+        )
+    return s
+
+
+def finite_summaries(s: Tensor, name: str = "summary") -> Tensor:
+    """Summaries of observed data, which must be finite."""
+    finite = torch.isfinite(s).all(1)
+    if not finite.all():
+        raise ValueError(
+            f"{name}: expected finite summaries of the observed data, got NaN or infinite values "
+            f"for {int((~finite).sum())} of {len(s)} datasets (the first is dataset "
+            f"{int((~finite).nonzero()[0])}). Check the summary function on that dataset."
+        )
+    return s
+
+
+def positive_bandwidth(bandwidth: float) -> float:
+    """A kernel bandwidth above zero."""
+    if not bandwidth > 0:
+        raise ValueError(
+            "x: the median distance between simulated observations is 0, so the kernel would have "
+            "zero bandwidth: at least half of the simulated observations are identical. Check the "
+            "simulator, or give a positive number as bandwidth."
+        )
+    return bandwidth
+
+
+def bad_bandwidth_rule(rule: object) -> ValueError:
+    """The error for a bandwidth that is neither a positive number nor a rule we know."""
+    return ValueError(
+        f"bandwidth: expected a positive number, 'median' or a multiple such as '0.5 median', "
+        f"got {rule!r}."
+    )
+
+
+def level(alpha: float) -> float:
+    """A test's level, between 0 and 1."""
+    if not 0 < alpha < 1:
+        raise ValueError(
+            f"alpha: expected a level between 0 and 1, got {alpha}. The usual is 0.05."
+        )
+    return float(alpha)
+
+
+def calibration_size(num_simulations: int, fraction: float, alpha: float) -> int:
+    """How many simulations to hold out, enough for a p-value of alpha to be possible."""
+    held_out = int(fraction * num_simulations)
+    needed = math.ceil(1 / alpha - 1 - 1e-9)
+    if held_out < needed:
+        raise ValueError(
+            f"x: expected at least {math.ceil(needed / fraction)} simulated datasets, got "
+            f"{num_simulations}. {fraction:.0%} of them are held out to calibrate detection, and "
+            f"at alpha = {alpha} a p-value needs {needed} of these. Simulate more, or raise alpha."
+        )
+    return held_out
+
+
+def even(value: int, name: str) -> int:
+    """A positive even number, such as one cosine and one sine for each frequency."""
+    if value < 2 or value % 2:
+        raise ValueError(
+            f"{name}: expected a positive even number (a cosine and a sine for each "
+            f"frequency), got {value}."
+        )
+    return value
+
+
+def choice(value: str, allowed: Sequence[str], name: str) -> str:
+    """One of a few words."""
+    if value not in allowed:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, allowed))}, got {value!r}.")
+    return value
+
+
+def _shape(sizes: Sequence[object]) -> str:
+    return ", ".join(str(size) for size in sizes)
+
+
+def same_summary(got: Tensor, stored: Tensor) -> None:
+    """A summary function given to `load` must agree with the one used at the fit."""
+    tolerance = 1e-4 + 1e-3 * stored.abs()
+    if got.shape != stored.shape or not ((got.cpu() - stored).abs() <= tolerance).all():
+        raise ValueError(
+            f"summary: expected the function that this estimator was fitted with, which gives "
+            f"{stored[0].tolist()} on a stored dataset, got one that gives {got[0].tolist()}. Pass "
+            "the same function (and, for a network, the same weights)."
+        )
+
+
+def start_vector(start: Tensor, dim: int) -> Tensor:
+    """A given starting point of the search, as long as a summary."""
+    if start.shape != (dim,):
+        raise ValueError(
+            f"starts: expected vectors of length {dim}, got length {len(start)}. A starting vector "
+            "is a summary: one number for each summary statistic."
+        )
+    return start

@@ -1,0 +1,41 @@
+"""Summaries and observations in units of their own spread over simulations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Standardiser:
+    """Subtract the mean and divide by the standard deviation, element by element.
+
+    Arguments:
+        centre: Means `(D,)`, float64.
+        scale: Standard deviations `(D,)`, float64; 1 where an element does not vary.
+
+    Example:
+        >>> standardise = Standardiser.of(torch.tensor([[0.0], [2.0]]))
+        >>> standardise(torch.tensor([[3.0]]).double())
+        tensor([[2.]], dtype=torch.float64)
+    """
+
+    centre: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> Standardiser:
+        """Standardise to the mean and spread of `values`, `(M, D)`."""
+        values = values.double()
+        scale = values.std(dim=0, unbiased=False)
+        return cls(values.mean(dim=0), torch.where(scale > 0, scale, 1.0))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Standardised values, in the precision of the input."""
+        return (values - self.centre.to(values.dtype)) / self.scale.to(values.dtype)
+
+    def to(self, device: torch.device) -> Standardiser:
+        """The same map with its tensors on another device."""
+        return Standardiser(self.centre.to(device), self.scale.to(device))

@@ -1,0 +1,175 @@
+r"""One pass over simulated datasets: summaries and mean embeddings, the data itself dropped.
+
+Simulations come as one array `(M, N, *event)` or as an iterator of such chunks; either way memory
+grows with the number of datasets only through their summaries and embeddings, not their data.
+The bandwidth has to be known before the first embedding, so it is chosen on a random sample of an
+array and on the leading datasets of an iterator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from mindist import checks
+from mindist.features.fourier import FourierFeatures
+from mindist.summarise import Summariser
+
+CHUNK_BYTES = 2**24  # of data summarised and embedded at once from an array
+SAMPLE_DATASETS = 1_000  # seen before the bandwidth is chosen
+SAMPLE_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class EmbeddedSimulations:
+    """What is kept of M simulated datasets.
+
+    Arguments:
+        s: Summaries `(M, d_s)`.
+        z_bar: Mean embeddings `(M, K)`, float32.
+        points: A few observations of each dataset `(M, n, *event)`, where a decoder wants them.
+        features: The feature map that embedded them.
+        num_obs: N, the number of observations of each dataset.
+        probe: The first dataset `(1, N, *event)`.
+    """
+
+    s: Tensor
+    z_bar: Tensor
+    points: Tensor | None
+    features: FourierFeatures
+    num_obs: int
+    probe: Tensor
+
+
+def embed_simulations(
+    x: Any,
+    s: Any,
+    *,
+    summarise: Summariser,
+    make_features: Callable[[Tensor], FourierFeatures],
+    generator: torch.Generator,
+    num_points: int,
+    device: torch.device,
+    progress: bool = False,
+) -> EmbeddedSimulations:
+    """Summarise and embed simulations in one pass.
+
+    Arguments:
+        x: Datasets `(M, N, *event)`, or an iterable of chunks of datasets, or of pairs of a chunk
+            of datasets and a chunk of summaries.
+        s: Summaries `(M, d_s)` of an array `x`, or None to compute them.
+        summarise: Summaries `(m, d_s)` of a chunk of datasets.
+        make_features: Draws the feature map, given a sample of datasets.
+        generator: Chooses the sample of an array.
+        num_points: How many observations of each dataset to keep.
+        device: Where to compute and keep the result.
+        progress: Whether to show a progress bar.
+    """
+    total = len(x) if hasattr(x, "shape") else None
+    chunks = _chunks(x, s, summarise, device)
+    if total is not None:
+        checks.simulations(checks.as_tensor(x[:1], "x"))
+        sample = _random_datasets(x, generator).to(device)
+    else:
+        leading = _leading(chunks)
+        sample = torch.cat([c[0] for c in leading]) if leading else torch.empty(0, 2)
+        chunks = chain(leading, chunks)
+    if not len(sample):
+        raise ValueError(
+            "x: expected simulated datasets, got none with finite values. Check the "
+            "simulator and the summary for NaN."
+        )
+    features = make_features(sample)
+    probe = sample[:1].clone()
+    shape = sample.shape[1:]
+
+    kept_s, kept_z, kept_x, dropped, seen = [], [], [], 0, 0
+    with tqdm(total=total, desc="Embedding simulations", disable=not progress) as bar:
+        for data, summary, lost in chunks:
+            dropped, seen = dropped + lost, seen + len(data) + lost
+            bar.update(len(data) + lost)
+            if not len(data):
+                continue
+            if data.shape[1:] != shape:
+                raise ValueError(
+                    f"x: expected every simulated dataset to have shape {tuple(shape)}, got a "
+                    f"chunk with datasets of shape {tuple(data.shape[1:])}. Simulate them alike."
+                )
+            kept_s.append(summary)
+            kept_z.append(features.mean(data).float())
+            if num_points:
+                kept_x.append(data[:, :num_points].clone())
+    checks.warn_dropped(dropped, seen)
+    points = torch.cat(kept_x) if kept_x else None
+    return EmbeddedSimulations(
+        torch.cat(kept_s), torch.cat(kept_z), points, features, shape[0], probe
+    )
+
+
+Chunk = tuple[Tensor, Tensor, int]
+"""Finite datasets, their summaries, and how many datasets were not finite."""
+
+
+def _chunks(x: Any, s: Any, summarise: Summariser, device: torch.device) -> Iterator[Chunk]:
+    """Chunks of finite simulations; NaN is dropped before it reaches the summary, and after."""
+    for data, summary in _pairs(x, s):
+        tensor = checks.simulations(checks.as_tensor(data, "x")).to(device)
+        finite = torch.isfinite(tensor.flatten(1)).all(1)
+        if summary is not None:
+            summary = checks.summaries(summary, len(tensor), name="s").to(device)
+            finite = finite & torch.isfinite(summary).all(1)
+        lost = int((~finite).sum())
+        tensor = tensor[finite] if lost else tensor
+        if not len(tensor):
+            yield tensor, tensor.new_empty(0, 0), lost
+            continue
+        if summary is None:
+            summary = summarise(tensor, prefer_numpy=isinstance(data, np.ndarray))
+            usable = torch.isfinite(summary).all(1)
+            yield tensor[usable], summary[usable], lost + int((~usable).sum())
+        else:
+            yield tensor, summary[finite], lost
+
+
+def _pairs(x: Any, s: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(x, Tensor | np.ndarray):
+        if s is not None:
+            s = checks.summaries(s, len(x), name="s")
+        size = max(1, CHUNK_BYTES // max(1, checks.as_tensor(x[:1], "x").numel() * 4))
+        for first in range(0, len(x), size):
+            yield x[first : first + size], None if s is None else s[first : first + size]
+        return
+    if not isinstance(x, Iterable):
+        checks.as_tensor(x, "x")
+    if s is not None:
+        raise ValueError(
+            "s: expected None when x is an iterator of chunks. Let the iterator yield "
+            "pairs (x_chunk, s_chunk) instead."
+        )
+    for chunk in x:
+        yield chunk if isinstance(chunk, tuple) else (chunk, None)
+
+
+def _leading(chunks: Iterator[Chunk]) -> list[Chunk]:
+    """The first chunks, until they hold enough datasets to choose a bandwidth."""
+    leading: list[Chunk] = []
+    count = size = 0
+    for chunk in chunks:
+        leading.append(chunk)
+        count, size = count + len(chunk[0]), size + chunk[0].nbytes
+        if count and (count >= SAMPLE_DATASETS or size >= SAMPLE_BYTES):
+            break
+    return leading
+
+
+def _random_datasets(x: Any, generator: torch.Generator) -> Tensor:
+    chosen = torch.randperm(len(x), generator=generator)[:SAMPLE_DATASETS]
+    sample = checks.as_tensor(x[chosen.numpy() if isinstance(x, np.ndarray) else chosen], "x")
+    return sample[torch.isfinite(sample.flatten(1)).all(1)] if len(sample) else sample

@@ -1,0 +1,12 @@
+"""`RobustPosterior`, and one bridge file for each foreign library.
+
+`robust.py` knows only the small protocol in `backend.py`; a library such as sbi is imported in its
+bridge (`sbi_bridge.py`) and nowhere else, and only once one of its posteriors is wrapped.
+May import: torch, NumPy, tqdm, `mindist.minimum_distance` and the layers below it; a bridge also
+imports its library.
+"""
+
+from mindist.posteriors.backend import Backend, Component
+from mindist.posteriors.robust import RobustPosterior
+
+__all__ = ["Backend", "Component", "RobustPosterior"]

@@ -1,0 +1,125 @@
+r"""What `RobustPosterior` asks of a posterior over summaries, whatever library it comes from.
+
+A posterior is a mixture of densities, each cut to the support of the prior:
+
+.. math::
+    p(\theta \mid s) = \sum_i w_i \,
+        \frac{q_i(\theta \mid s)\, 1[\theta \in \mathrm{supp}\, p(\theta)]}{Z_i(s)}, \qquad
+    Z_i(s) = \int_{\mathrm{supp}\, p(\theta)} q_i(\theta \mid s)\, d\theta .
+
+Most posteriors have one component; an ensemble has one for each member. A bridge to a library is
+one file that offers `bridge(posterior) -> Backend`, and one line in `BRIDGES`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+BRIDGES = {"sbi": "mindist.posteriors.sbi_bridge"}
+"""The bridge of each library, by the library's top-level package."""
+
+
+class Component(Protocol):
+    r"""One density :math:`q(\theta \mid s)` over all of parameter space."""
+
+    @property
+    def weight(self) -> float:
+        """w, the component's share of the mixture."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the prior's support is less than all of parameter space, so that q can leak."""
+
+    @property
+    def corrects_leakage(self) -> bool:
+        """Whether the library's own `log_prob` divides by Z unless told otherwise."""
+
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
+    ) -> Tensor:
+        """Draws `(num_samples, B, d_theta)` given summaries `(B, d_s)`, inside the prior or not."""
+
+    def in_support(self, theta: Tensor, /) -> Tensor:
+        """Whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
+
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """log q, `(S, B)`, of parameters `(S, B, d_theta)` given summaries `(B, d_s)`."""
+
+
+class Backend(Protocol):
+    """A posterior over summaries, seen through its library's bridge."""
+
+    @property
+    def components(self) -> Sequence[Component]:
+        """The mixture; weights sum to one."""
+
+    @property
+    def condition_shape(self) -> torch.Size:
+        """Shape of what the posterior is conditioned on: `(d_s,)` if it is over summaries."""
+
+    @property
+    def num_parameters(self) -> int:
+        """d_theta."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the posterior computes."""
+
+    @property
+    def version(self) -> Hashable:
+        """Changes whenever the posterior's weights do."""
+
+    def sample_prior(self, num_samples: int) -> Tensor:
+        """Draws `(num_samples, d_theta)` from the prior."""
+
+    def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
+        """The posterior's mode `(1, d_theta)` given `(1, d_s)`, by ascent from `(n, d_theta)`."""
+
+    def to(self, device: torch.device) -> None:
+        """Move the posterior."""
+
+
+def is_bounded(prior: Any) -> bool:
+    """Whether a prior's support is known to be, or may be, less than all of parameter space.
+
+    Example:
+        >>> from torch.distributions import Independent, Normal, Uniform
+        >>> is_bounded(Independent(Normal(torch.zeros(2), 1.0), 1))
+        False
+        >>> is_bounded(Independent(Uniform(torch.zeros(2), 1.0), 1))
+        True
+    """
+    support = getattr(prior, "support", None)
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return not isinstance(support, type(constraints.real))
+
+
+def find_backend(posterior: Any) -> Backend:
+    """The backend of a posterior, from the bridge of the library that its class comes from.
+
+    Example:
+        >>> find_backend("posterior")
+        Traceback (most recent call last):
+            ...
+        TypeError: posterior: expected a posterior over summaries from sbi, got str. Train one ...
+    """
+    for base in type(posterior).__mro__:
+        name = BRIDGES.get(base.__module__.partition(".")[0])
+        if name is not None:
+            backend: Backend = importlib.import_module(name).bridge(posterior)
+            return backend
+    raise TypeError(
+        f"posterior: expected a posterior over summaries from {', '.join(BRIDGES)}, got "
+        f"{type(posterior).__name__}. Train one on (theta, summary(x)), for example with "
+        "mindist.posteriors.sbi_bridge.train_npe, or query yours at adapt(x).s_star yourself."
+    )
+
+
+__all__ = ["BRIDGES", "Backend", "Component", "find_backend", "is_bounded"]

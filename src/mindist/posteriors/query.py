@@ -1,0 +1,198 @@
+r"""A posterior over summaries whose every query ends: samples, log-probabilities and modes given s.
+
+.. math:: s \mapsto p(\theta \mid s)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.posteriors.backend import Backend
+from mindist.posteriors.cache import Recent, digest
+from mindist.posteriors.density import (
+    Leakage,
+    LeakageOptions,
+    estimate_leakage,
+    leakage_message,
+    log_prob_mixture,
+)
+from mindist.posteriors.guards import warn_user
+from mindist.posteriors.rejection import Budget, draw_mixture, shortfall_message
+from mindist.posteriors.seeding import seeded
+
+# Normalising constants and modes remembered: a few numbers each.
+CAPACITY = 4096
+
+# Above this share of draws outside the prior's support, keeping them deserves a warning: sbi's.
+MANY_OUTSIDE = 0.05
+
+
+class BoundedQueries:
+    """Queries of a posterior at given summaries `(B, d_s)`, none of which can go on for ever.
+
+    Arguments:
+        backend: The posterior, through its library's bridge.
+        max_draws: Draws allowed for each sample.
+    """
+
+    def __init__(self, backend: Backend, max_draws: int) -> None:
+        if max_draws < 1:
+            raise ValueError(f"max_draws_per_sample: expected at least 1, got {max_draws}.")
+        if len(backend.condition_shape) != 1:
+            raise _trained_on_other("summaries (d_s,)", backend.condition_shape)
+        self.backend = backend
+        self.max_draws = max_draws
+        self._leakages: Recent[Leakage] = Recent(CAPACITY)
+        self._modes: Recent[Tensor] = Recent(CAPACITY)
+
+    def checked(self, s: Tensor) -> Tensor:
+        """Summaries `(B, d_s)`, of the length that the posterior was trained on."""
+        if s.shape[1:] != self.backend.condition_shape:
+            expected = f"summaries of shape {tuple(s.shape[1:])}"
+            raise _trained_on_other(expected, self.backend.condition_shape)
+        return s
+
+    def sample(
+        self,
+        sample_shape: Sequence[int],
+        s: Tensor,
+        budget: Budget,
+        *,
+        seed: int | None = None,
+        reject: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        """Samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
+        shape, num = tuple(sample_shape), torch.Size(sample_shape).numel()
+        if not num or not len(s):
+            return s.new_empty(*shape, len(s), self.backend.num_parameters)
+        with seeded(seed, s.device):
+            drawn = draw_mixture(self._components(reject), s, num, budget, options or {})
+        if not reject:
+            self._warn_outside(drawn.samples)
+        if drawn.complete:
+            return drawn.samples.reshape(*shape, *drawn.samples.shape[1:])
+        message = shortfall_message(drawn, budget)
+        if budget.expired() and budget.raise_on_timeout:
+            raise RuntimeError(
+                f"{message} To get what was accepted in time, pass return_partial_on_timeout=True."
+            )
+        warn_user(message)
+        return drawn.samples
+
+    def log_prob(
+        self,
+        theta: Tensor,
+        s: Tensor,
+        *,
+        norm_posterior: bool | None = None,
+        leakage: LeakageOptions | None = None,
+        seed: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        """Log-probabilities `(S, B)` of parameters `(S, B, d_theta)`."""
+        components, leakage = self.backend.components, leakage or LeakageOptions()
+        leakages = [
+            self._leakage(index, s, leakage, seed)
+            if component.bounded
+            and (component.corrects_leakage if norm_posterior is None else norm_posterior)
+            else None
+            for index, component in enumerate(components)
+        ]
+        return log_prob_mixture(components, theta, s, leakages, options or {})
+
+    def mode(
+        self,
+        s: Tensor,
+        start: str | Tensor,
+        num_starts: int,
+        *,
+        seed: int | None = None,
+        force_update: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        """The mode `(1, d_theta)` given one summary `(1, d_s)`, remembered."""
+        options = dict(options or {})
+        how = digest(start) if isinstance(start, Tensor) else start
+        asked = (how, num_starts, seed, tuple(sorted(options.items())))
+        key = (digest(s), self.backend.version, *asked)
+        mode = None if force_update else self._modes.get(key)
+        if mode is None:
+            with seeded(seed, s.device):
+                mode = self.backend.maximise(s, self._starts(start, num_starts, s), **options)
+            self._modes.put(key, mode)
+        return mode.clone()
+
+    def to(self, device: torch.device) -> None:
+        """Move the posterior and forget what was computed elsewhere."""
+        self.backend.to(device)
+        self._leakages.clear()
+        self._modes.clear()
+
+    def _components(self, reject: bool) -> Sequence[Any]:
+        components = self.backend.components
+        return components if reject else [Untruncated(component) for component in components]
+
+    def _starts(self, start: str | Tensor, num_starts: int, s: Tensor) -> Tensor:
+        """Where the search for the mode begins, `(n, d_theta)`."""
+        if isinstance(start, Tensor):
+            return start.to(s.device, s.dtype)
+        if checks.choice(start, ("posterior", "prior"), "init_method") == "posterior":
+            theta = self.sample((num_starts,), s, Budget(self.max_draws))[:, 0]
+            if len(theta):
+                return theta
+        return self.backend.sample_prior(num_starts)
+
+    def _leakage(self, index: int, s: Tensor, how: LeakageOptions, seed: int) -> Leakage:
+        """Z(s) of one component, `(B,)`, remembered."""
+        key = (digest(s), self.backend.version, index, how, seed)
+        leakage = self._leakages.get(key)
+        if leakage is None:
+            budget = Budget(
+                self.max_draws,
+                how.rejection_sampling_batch_size,
+                show_progress_bars=how.show_progress_bars,
+            )
+            component = self.backend.components[index]
+            with seeded(seed, s.device):
+                leakage = estimate_leakage(component, s, how.num_rejection_samples, budget)
+            self._leakages.put(key, leakage)
+        if not leakage.resolved.all():
+            warn_user(leakage_message(leakage))
+        return leakage
+
+    def _warn_outside(self, theta: Tensor) -> None:
+        share = 1 - self.backend.components[0].in_support(theta).double().mean().item()
+        if share > MANY_OUTSIDE:
+            warn_user(
+                f"{share:.0%} of the samples lie outside the support of the prior, because "
+                "reject_outside_prior=False keeps them. They are not draws from the posterior."
+            )
+
+
+def _trained_on_other(expected: str, shape: torch.Size) -> ValueError:
+    return ValueError(
+        f"posterior: expected one trained on {expected}, got one trained on shape {tuple(shape)}. "
+        "One trained on raw data with an embedding net can be split: summary, posterior = "
+        "split_embedding(posterior), from mindist.posteriors.sbi_bridge. Otherwise train it on "
+        "the summaries that MinimumDistance uses."
+    )
+
+
+class Untruncated:
+    """A component that accepts every draw."""
+
+    def __init__(self, component: Any) -> None:
+        self.weight, self.draw = component.weight, component.draw
+
+    def in_support(self, theta: Tensor) -> Tensor:
+        """Everywhere."""
+        return torch.ones(theta.shape[:-1], dtype=torch.bool, device=theta.device)
+
+
+__all__ = ["BoundedQueries"]

@@ -1,0 +1,342 @@
+r"""A posterior that is queried at the minimum-distance summary of the data.
+
+.. math::
+    p_{\mathrm{robust}}(\theta \mid x_{1:N}) = p(\theta \mid s^\star(x_{1:N})), \qquad
+    s^\star = \arg\min_s \| \mu(s) - \bar z(x_{1:N}) \|^2 \ \text{ where } x_{1:N}
+    \text{ is misspecified, else } f(x_{1:N})
+
+(Section 3 and Algorithm 1 of the paper). The posterior itself is not retrained and not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.adaptation import Adaptation
+from mindist.posteriors.adaptations import Adaptations
+from mindist.posteriors.backend import find_backend
+from mindist.posteriors.density import LeakageOptions
+from mindist.posteriors.query import BoundedQueries
+from mindist.posteriors.rejection import Budget
+from mindist.protocols import Array
+
+if TYPE_CHECKING:
+    from mindist.minimum_distance import MinimumDistance
+
+# One sample in a thousand draws: ten times as patient as sbi's own warning about low acceptance
+# (1%). A posterior that loses 99.9% of its mass outside the prior describes nothing any more.
+MAX_DRAWS_PER_SAMPLE = 1000
+
+
+class RobustPosterior:
+    r"""A posterior over parameters given raw data, robust to misspecified data.
+
+    Wraps a posterior :math:`p(\theta \mid s)` that was trained on summaries and a fitted
+    `MinimumDistance`. It has the methods of an sbi posterior and takes their keywords, but `x` is a
+    raw observed dataset with any number of observations: its summary is computed, tested, adapted
+    where the data are misspecified, and only then is the posterior asked. sbi's diagnostics
+    (`run_sbc`, `run_tarp`, ...) take it as it is. An adaptation is computed once for each dataset
+    and found again by the dataset's content. The wrapped posterior is never changed.
+
+    Warning:
+        Draws outside the prior's support are rejected. Where nearly all are, sampling ends after
+        `max_draws_per_sample` draws for each sample (or as soon as it is clear that these will not
+        do), with a warning and the samples accepted so far: fewer than asked for, perhaps none.
+
+    Arguments:
+        posterior: A posterior over summaries. From sbi: a `DirectPosterior` (NPE), a
+            `VectorFieldPosterior` (NPSE, FMPE; "ode" or "sde") or an `EnsemblePosterior`.
+        mds: A fitted `MinimumDistance` with the summary that the posterior was trained on.
+        max_draws_per_sample: Draws allowed for each sample, and at least 10,000 in all.
+
+    Example:
+        >>> import mindist
+        >>> mindist.RobustPosterior("not a posterior", mds=None)
+        Traceback (most recent call last):
+            ...
+        TypeError: posterior: expected a posterior over summaries from sbi, got str. ...
+    """
+
+    def __init__(
+        self,
+        posterior: Any,
+        mds: MinimumDistance,
+        *,
+        max_draws_per_sample: int = MAX_DRAWS_PER_SAMPLE,
+    ) -> None:
+        self._backend = find_backend(posterior)
+        if not callable(getattr(mds, "adapt", None)):
+            raise TypeError(
+                f"mds: expected a fitted MinimumDistance, got {type(mds).__name__}. Make one with "
+                "MinimumDistance(summary).fit(x_train)."
+            )
+        self._posterior, self._mds = posterior, mds
+        self._queries = BoundedQueries(self._backend, max_draws_per_sample)
+        self._adaptations = Adaptations(mds)
+        self._default_x: Tensor | None = None
+
+    @property
+    def posterior(self) -> Any:
+        """The wrapped posterior over summaries."""
+        return self._posterior
+
+    @property
+    def mds(self) -> MinimumDistance:
+        """The estimator that adapts summaries."""
+        return self._mds
+
+    @property
+    def default_x(self) -> Tensor | None:
+        """The observed dataset that is used where none is given."""
+        return self._default_x
+
+    @default_x.setter
+    def default_x(self, x: Array | None) -> None:
+        self.set_default_x(x)
+
+    def set_default_x(self, x: Array | None) -> RobustPosterior:
+        """Set the observed dataset `(N, *event)` to use where none is given, and return self."""
+        self._default_x = None if x is None else checks.as_tensor(x, "x")
+        return self
+
+    def adapt(self, x: Array | None = None) -> Adaptation:
+        """What was found about `x` and at which summary the posterior is queried.
+
+        Arguments:
+            x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
+        """
+        batch, single = self._observed(x)
+        adaptation = self._adaptations(batch)
+        return adaptation[0] if single else adaptation
+
+    def sample(
+        self,
+        sample_shape: Sequence[int] = (),
+        x: Array | None = None,
+        *,
+        seed: int | None = None,
+        reject_outside_prior: bool = True,
+        max_sampling_batch_size: int = 10_000,
+        max_sampling_time: float | None = None,
+        return_partial_on_timeout: bool = False,
+        show_progress_bars: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        """Draw from the posterior of one dataset.
+
+        Arguments:
+            sample_shape: Shape of the samples to draw.
+            x: One dataset `(N, *event)` or `(1, N, *event)`; by default `default_x`.
+            seed: Of these samples; None draws from torch's global generator.
+            reject_outside_prior: Whether to keep only draws inside the prior's support.
+            max_sampling_batch_size: Draws given to the network at once.
+            max_sampling_time: Seconds after which no more draws are begun.
+            return_partial_on_timeout: Whether to return what was accepted by then, with a warning,
+                rather than raise.
+            show_progress_bars: Whether to show progress bars.
+            options: Further keywords of the wrapped posterior's `sample`, such as `steps`.
+
+        Returns:
+            Samples `(*sample_shape, d_theta)`; with a warning, `(k, d_theta)` if only k were found.
+        """
+        s = self._summaries(x, one=True)
+        limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
+        budget = Budget(*limits, not return_partial_on_timeout, show_progress_bars)
+        samples = self._queries.sample(
+            sample_shape, s, budget, seed=seed, reject=reject_outside_prior, options=options
+        )
+        return samples.squeeze(-2)
+
+    def sample_batched(
+        self,
+        sample_shape: Sequence[int],
+        x: Array,
+        *,
+        seed: int | None = None,
+        reject_outside_prior: bool = True,
+        max_sampling_batch_size: int = 10_000,
+        max_sampling_time: float | None = None,
+        return_partial_on_timeout: bool = False,
+        show_progress_bars: bool = False,
+        **options: Any,
+    ) -> Tensor:
+        """Draw from the posteriors of B datasets `(B, N, *event)` at once.
+
+        Arguments as in `sample`.
+
+        Returns:
+            Samples `(*sample_shape, B, d_theta)`; with a warning, `(k, B, d_theta)` if only k were
+            found for some dataset.
+        """
+        s = self._summaries(x, one=False)
+        limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
+        budget = Budget(*limits, not return_partial_on_timeout, show_progress_bars)
+        return self._queries.sample(
+            sample_shape, s, budget, seed=seed, reject=reject_outside_prior, options=options
+        )
+
+    def log_prob(
+        self,
+        theta: Array,
+        x: Array | None = None,
+        norm_posterior: bool | None = None,
+        track_gradients: bool = False,
+        leakage_correction_params: Mapping[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        **options: Any,
+    ) -> Tensor:
+        """Log-probability of parameters given one dataset; -inf outside the prior's support.
+
+        Arguments:
+            theta: Parameters `(*, d_theta)`.
+            x: One dataset `(N, *event)` or `(1, N, *event)`; by default `default_x`.
+            norm_posterior: Whether to divide by the posterior's mass inside the prior's support. By
+                default as the wrapped posterior does: sbi's NPE does, its vector fields do not.
+            track_gradients: Whether the result can be differentiated in `theta`.
+            leakage_correction_params: How that mass is estimated, see `LeakageOptions`.
+            seed: Of that estimate.
+            options: Further keywords of the wrapped posterior's `log_prob`, such as `ode_kwargs`.
+
+        Returns:
+            Log-probabilities `(*,)`; `(1,)` for a single parameter vector.
+        """
+        s, theta = self._summaries(x, one=True), self._parameters(theta)
+        with torch.set_grad_enabled(track_gradients):
+            log_p = self._queries.log_prob(
+                theta.reshape(-1, 1, theta.shape[-1]),
+                s,
+                norm_posterior=norm_posterior,
+                leakage=LeakageOptions(**(leakage_correction_params or {})),
+                seed=seed,
+                options=options,
+            )
+        return log_p.reshape(theta.shape[:-1])
+
+    def log_prob_batched(
+        self,
+        theta: Array,
+        x: Array,
+        norm_posterior: bool | None = None,
+        track_gradients: bool = False,
+        leakage_correction_params: Mapping[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        **options: Any,
+    ) -> Tensor:
+        """Log-probabilities `(S, B)` of parameters `(S, B, d_theta)` given B datasets.
+
+        Each dataset has its own normalising constant. Parameters `(B, d_theta)` are one for each
+        dataset, S = 1. Other arguments as in `log_prob`.
+        """
+        s, theta = self._summaries(x, one=False), self._parameters(theta)
+        theta = theta.reshape(-1, *theta.shape[-2:])
+        if theta.shape[1] not in (1, len(s)):
+            raise ValueError(
+                f"theta: expected shape (S, B, d_theta) with B = {len(s)} datasets, got "
+                f"{tuple(theta.shape)}. For one dataset use log_prob."
+            )
+        with torch.set_grad_enabled(track_gradients):
+            return self._queries.log_prob(
+                theta.expand(-1, len(s), -1),
+                s,
+                norm_posterior=norm_posterior,
+                leakage=LeakageOptions(**(leakage_correction_params or {})),
+                seed=seed,
+                options=options,
+            )
+
+    def potential(
+        self, theta: Array, x: Array | None = None, track_gradients: bool = False
+    ) -> Tensor:
+        """Log-probability up to a constant: `log_prob` with `norm_posterior=False`."""
+        return self.log_prob(theta, x, norm_posterior=False, track_gradients=track_gradients)
+
+    def map(
+        self,
+        x: Array | None = None,
+        *,
+        init_method: str | Tensor = "posterior",
+        num_init_samples: int = 1_000,
+        force_update: bool = False,
+        seed: int | None = None,
+        **options: Any,
+    ) -> Tensor:
+        """The posterior's mode `(1, d_theta)`, by the wrapped posterior's own gradient ascent.
+
+        Arguments:
+            x: One dataset; by default `default_x`.
+            init_method: Where to start: "posterior" or "prior" draws, or parameters `(n, d_theta)`.
+            num_init_samples: How many starts to draw.
+            force_update: Compute again what is remembered for this dataset and these arguments.
+            seed: Of the starts; None draws from torch's global generator.
+            options: Further keywords of the wrapped posterior's `map`, such as `num_iter`.
+        """
+        return self._queries.mode(
+            self._summaries(x, one=True),
+            init_method,
+            num_init_samples,
+            seed=seed,
+            force_update=force_update,
+            options=options,
+        )
+
+    def to(self, device: str | torch.device) -> RobustPosterior:
+        """Move the posterior, the estimator and the default dataset to a device; return self."""
+        device = torch.device(device)
+        self._queries.to(device)
+        self._mds.to(device)
+        if self._default_x is not None:
+            self._default_x = self._default_x.to(device)
+        return self
+
+    def __repr__(self) -> str:
+        x, backend, kind = self._default_x, self._backend, type(self._posterior).__name__
+        parts = (
+            f"{kind} over {backend.num_parameters} parameters given "
+            f"{backend.condition_shape.numel()} summaries",
+            f"mds={self._mds!r}",
+            f"default_x={None if x is None else f'dataset of shape {tuple(x.shape)}'}",
+        )
+        return "RobustPosterior(\n  " + ",\n  ".join(parts) + ",\n)"
+
+    def _observed(self, x: Array | None) -> tuple[Tensor, bool]:
+        """A checked batch `(B, N, *event)`, and whether one dataset was given."""
+        if x is None:
+            x = self._default_x
+        if x is None:
+            raise ValueError(
+                "x: expected an observed dataset (N, *event), got None, and no default is set. "
+                "Pass x, or call set_default_x(x) first."
+            )
+        return checks.observed(x, self._mds.event_shape)
+
+    def _summaries(self, x: Array | None, *, one: bool) -> Tensor:
+        """The summaries `(B, d_s)` at which to query the posterior."""
+        batch, _ = self._observed(x)
+        if one and len(batch) != 1:
+            raise ValueError(
+                f"x: expected one dataset (N, *event) or (1, N, *event), got a batch of "
+                f"{len(batch)}, shape {tuple(batch.shape)}. Use sample_batched or log_prob_batched."
+            )
+        s = self._adaptations(batch).s_star.to(self._backend.device, torch.float32)
+        return self._queries.checked(s)
+
+    def _parameters(self, theta: Array) -> Tensor:
+        """Parameters `(*, d_theta)` with at least one leading axis."""
+        theta = checks.as_tensor(theta, "theta").to(self._backend.device, torch.float32)
+        theta = theta[None] if theta.dim() == 1 else theta
+        if theta.dim() == 0 or theta.shape[-1] != self._backend.num_parameters:
+            raise ValueError(
+                f"theta: expected shape (*, {self._backend.num_parameters}), got "
+                f"{tuple(theta.shape)}."
+            )
+        return theta
+
+
+__all__ = ["RobustPosterior"]

@@ -1,0 +1,347 @@
+r"""The bridge to sbi: its posteriors over summaries, seen as :class:`Backend`; training; splitting.
+
+The only file of `mindist` that imports sbi. What it takes from sbi's private side is pinned by
+`tests/test_sbi_bridge.py` to sbi 0.27.0.
+
+An NPE trained jointly with an embedding net is one network,
+:math:`q_\psi(\theta \mid f_\phi(x_{1:N}))`. `split_embedding` cuts it at the summary
+:math:`s = f_\phi(x_{1:N})`, which is what minimum-distance summaries need (Section 3 of the paper).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sbi.inference import NPE
+from sbi.inference.posteriors import (
+    DirectPosterior,
+    EnsemblePosterior,
+    FilteredDirectPosterior,
+    NPE_A_Posterior,
+    VectorFieldPosterior,
+)
+from sbi.neural_nets import posterior_nn
+from sbi.neural_nets.estimators import MixtureDensityEstimator, NFlowsFlow, ZukoFlow
+from sbi.utils.sbiutils import Standardize, within_support
+from torch import Tensor, nn
+
+from mindist.posteriors.backend import Backend, is_bounded
+from mindist.posteriors.embedding import EmbeddingSummary, warn_if_order_matters
+from mindist.posteriors.guards import NoTracker, bounded_evaluations, quiet, shallow_copy
+from mindist.posteriors.seeding import seeded
+
+# Warnings of sbi and its libraries that our own calls cause and that say nothing to our users.
+_HARMLESS = (
+    "torch.triangular_solve is deprecated",  # nflows' LU layer, when a spline flow is inverted
+    ".*samples drawn with reject_outside_prior",  # we draw without rejection to reject ourselves
+    "Capping max_sampling_batch_size",  # our batches are already within sbi's cap
+    "Maximum number of epochs",  # the caller of train_npe chose the number
+)
+
+
+class _PriorSupport:
+    """What both kinds of component take from the prior."""
+
+    def __init__(self, posterior: Any, weight: float) -> None:
+        self.posterior, self.weight = posterior, weight
+        self.bounded = is_bounded(posterior.prior)
+
+    def in_support(self, theta: Tensor) -> Tensor:
+        inside: Tensor = within_support(self.posterior.prior, theta.flatten(0, -2))
+        return inside.reshape(theta.shape[:-1])
+
+
+class DirectComponent(_PriorSupport):
+    """The conditional density of an NPE."""
+
+    corrects_leakage = True
+
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
+    ) -> Tensor:
+        """Draws `(num_samples, B, d_theta)`."""
+        _no_options(options)
+        with quiet(*_HARMLESS):
+            theta: Tensor = self.posterior.posterior_estimator.sample(
+                torch.Size((num_samples,)), condition=s
+            )
+        return theta
+
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """log q, `(S, B)`."""
+        _no_options(options)
+        estimator = self.posterior.posterior_estimator.eval()
+        log_q: Tensor = estimator.log_prob(theta, condition=s)
+        return log_q
+
+
+class VectorFieldComponent(_PriorSupport):
+    """The density to which a score or flow-matching network (NPSE, FMPE) transports noise."""
+
+    corrects_leakage = False
+
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
+    ) -> Tensor:
+        """Draws `(num_samples, B, d_theta)`; options are those of sbi, such as `steps`."""
+        options |= {
+            "x": s,
+            "max_sampling_batch_size": num_samples,
+            "show_progress_bars": show_progress_bars,
+            "reject_outside_prior": False,
+        }
+        twin, shape = self._twin(), torch.Size((num_samples,))
+        with quiet(*_HARMLESS), bounded_evaluations(self.posterior.vector_field_estimator.net):
+            if len(s) > 1:
+                theta: Tensor = twin.sample_batched(shape, **options)
+            else:
+                theta = twin.sample(shape, **options).unsqueeze(1)
+        return theta
+
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """log q, `(S, B)`, along the probability-flow ODE; the one option is `ode_kwargs`."""
+        ode_kwargs = options.pop("ode_kwargs", None) or {}
+        _no_options(options)
+        estimator = self.posterior.vector_field_estimator.eval()
+        potential = self._twin().potential_fn
+        potential.set_x(s, x_is_iid=False, **ode_kwargs)
+        with bounded_evaluations(estimator.net):
+            if estimator.compose_enabled:
+                log_q = potential.flow.log_prob(estimator.to_z(theta)) - estimator.log_abs_det()
+            else:
+                log_q = potential.flow.log_prob(theta)
+        return torch.as_tensor(log_q)
+
+    def _twin(self) -> Any:
+        """A copy to call sbi's methods on, since they store the condition in the potential."""
+        twin = shallow_copy(self.posterior)
+        twin.potential_fn = shallow_copy(twin.potential_fn)
+        return twin
+
+
+@dataclass(frozen=True)
+class SbiBackend:
+    """An sbi posterior over summaries.
+
+    Arguments:
+        posterior: The user's posterior. It is read, never changed, except by `to`.
+    """
+
+    posterior: Any
+
+    @property
+    def components(self) -> Sequence[DirectComponent | VectorFieldComponent]:
+        """One component, or one for each member of an ensemble."""
+        return _components(self.posterior, 1.0)
+
+    @property
+    def _estimators(self) -> list[Any]:
+        return [_estimator(component.posterior) for component in self.components]
+
+    @property
+    def condition_shape(self) -> torch.Size:
+        """Shape of what the posterior was trained on."""
+        return torch.Size(self._estimators[0].condition_shape)
+
+    @property
+    def num_parameters(self) -> int:
+        """d_theta."""
+        return int(self._estimators[0].input_shape.numel())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network's parameters are."""
+        device: torch.device = next(self._estimators[0].parameters()).device
+        return device
+
+    @property
+    def version(self) -> Hashable:
+        """torch's count of the changes made in place to each of the networks' parameters."""
+        return tuple(p._version for net in self._estimators for p in net.parameters())
+
+    def sample_prior(self, num_samples: int) -> Tensor:
+        """Draws `(num_samples, d_theta)`."""
+        theta: Tensor = self.posterior.prior.sample((num_samples,))
+        return theta
+
+    def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
+        """The mode `(1, d_theta)`, by sbi's own ascent on a copy of the posterior."""
+        twin = copy.deepcopy(self.posterior)  # the ascent would leave gradients in the networks
+        for component in _components(twin, 1.0):
+            _estimator(component.posterior).requires_grad_(False)
+            component.log_density(start[:1, None], s)  # raises where an ODE cannot be solved
+        twin.set_default_x(s)
+        with quiet(*_HARMLESS), torch.enable_grad():
+            mode: Tensor = twin.map(init_method=start, **options)
+        return mode.detach().reshape(1, -1)
+
+    def to(self, device: torch.device) -> None:
+        """Move the user's posterior."""
+        if device != self.device:
+            self.posterior.to(device)
+
+
+def bridge(posterior: Any) -> Backend:
+    """The backend of an sbi posterior, or a TypeError that says which kinds are accepted."""
+    _components(posterior, 1.0)
+    return SbiBackend(posterior)
+
+
+def _components(posterior: Any, weight: float) -> list[DirectComponent | VectorFieldComponent]:
+    if isinstance(posterior, EnsemblePosterior):
+        members = zip(posterior.posteriors, posterior.weights.tolist(), strict=True)
+        return [part for member, w in members for part in _components(member, weight * w)]
+    if isinstance(posterior, VectorFieldPosterior):
+        return [VectorFieldComponent(posterior, weight)]
+    corrected = isinstance(posterior, NPE_A_Posterior) and posterior._apply_correction
+    filtered = isinstance(posterior, FilteredDirectPosterior)
+    if isinstance(posterior, DirectPosterior) and not (corrected or filtered):
+        return [DirectComponent(posterior, weight)]
+    raise TypeError(
+        "posterior: expected an amortised sbi posterior, that is a DirectPosterior (NPE), a "
+        "VectorFieldPosterior (NPSE, FMPE) or an EnsemblePosterior of these, got "
+        f"{type(posterior).__name__}{' of a later round' if corrected else ''}. Build it with "
+        "build_posterior(sample_with='direct'), 'ode' or 'sde'; or query yours at adapt(x).s_star."
+    )
+
+
+def _estimator(posterior: Any) -> Any:
+    vector_field = isinstance(posterior, VectorFieldPosterior)
+    return posterior.vector_field_estimator if vector_field else posterior.posterior_estimator
+
+
+def _no_options(options: dict[str, Any]) -> None:
+    if options:
+        raise TypeError(f"The wrapped posterior does not take the option {', '.join(options)}.")
+
+
+def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
+    r"""Cut a jointly trained NPE into its summary :math:`f_\phi` and a posterior over `s`.
+
+    Together they are the posterior that was given, which stays as it is: `log_prob(theta, f(x))`
+    of the second half is `log_prob(theta, x)` of the whole, and equal seeds give equal samples.
+
+    Warning:
+        sbi's default `z_score_x="independent"` standardises each of the N positions of a set with
+        its own mean and scale, after which no embedding net is permutation invariant. Where the
+        stored standardiser shows this, a warning says so.
+
+    Arguments:
+        posterior: A `DirectPosterior` trained with an `embedding_net` that maps `(B, N, *event)`
+            to `(B, d_s)`, with any of sbi's flows (maf, nsf, ..., zuko_*) or mixtures (mdn).
+
+    Returns:
+        The frozen summary, for `MinimumDistance`, and a `DirectPosterior` over its values, for
+        `RobustPosterior`.
+    """
+    bridge(posterior)
+    if not isinstance(posterior, DirectPosterior):
+        raise TypeError(
+            "posterior: expected a DirectPosterior (NPE) trained with an embedding net, got "
+            f"{type(posterior).__name__}. Split the members of an ensemble one by one; for a "
+            "vector-field posterior, train on summaries: NPSE(...).append_simulations(theta, s)."
+        )
+    estimator = copy.deepcopy(posterior.posterior_estimator)
+    if not isinstance(estimator, NFlowsFlow | ZukoFlow | MixtureDensityEstimator):
+        raise TypeError(
+            "posterior: expected an estimator of the kind NFlowsFlow, ZukoFlow or "
+            f"MixtureDensityEstimator, got {type(estimator).__name__}. Train with "
+            "density_estimator='nsf', 'maf', 'mdn' or 'zuko_nsf'."
+        )
+    owner: Any = estimator.net if isinstance(estimator, NFlowsFlow) else estimator
+    summary = _frozen_summary(owner._embedding_net, estimator.condition_shape)
+    owner._embedding_net = nn.Identity()
+    estimator._condition_shape = torch.Size((summary.dim,))
+    return summary, DirectPosterior(
+        estimator,
+        copy.deepcopy(posterior.prior),
+        max_sampling_batch_size=posterior.max_sampling_batch_size,
+        device=posterior.device,
+        enable_transform=posterior.enable_transform,
+    )
+
+
+def _frozen_summary(embedding: nn.Module, condition_shape: torch.Size) -> EmbeddingSummary:
+    """The embedding net that sbi built, `Sequential(Standardize, net)` or just `net`, frozen."""
+    first, net = None, embedding
+    if isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize):
+        first, net = embedding[0], embedding[1]
+    if isinstance(net, nn.Identity):
+        raise ValueError(
+            "posterior: expected one trained with an embedding net, got one without, conditioned "
+            f"on shape {tuple(condition_shape)}. There is nothing to split: if it was trained on "
+            "summaries, wrap it as it is, RobustPosterior(posterior, MinimumDistance(summary))."
+        )
+    statistics = [] if first is None else [first._mean, first._std]
+    warn_if_order_matters(statistics, condition_shape)
+    fixed_size = any(statistic.dim() for statistic in statistics)
+    return EmbeddingSummary(embedding, condition_shape, fixed_size=fixed_size)
+
+
+def train_npe(
+    prior: Any,
+    theta: Tensor,
+    x: Tensor,
+    *,
+    density_estimator: str = "nsf",
+    embedding_net: nn.Module | None = None,
+    z_score_x: str | None = None,
+    learning_rate: float = 5e-4,
+    max_num_epochs: int = 2**31 - 1,
+    batch_size: int = 200,
+    stop_after_epochs: int = 20,
+    seed: int | None = None,
+    show_progress: bool = False,
+) -> Any:
+    """Train sbi's NPE, printing and writing nothing.
+
+    The defaults are the paper's (appendix, Further Experimental Details): a neural spline flow as
+    sbi configures it, Adam at 5e-4, until convergence by sbi's early stopping.
+
+    Arguments:
+        prior: A torch distribution, or any prior that sbi takes.
+        theta: Parameters `(M, d_theta)`.
+        x: What to condition on: summaries `(M, d_s)`, or datasets `(M, N, *event)` together with
+            an embedding net.
+        density_estimator: One of sbi's, such as "nsf", "maf", "mdn" or "zuko_nsf".
+        embedding_net: Maps datasets `(B, N, *event)` to summaries; a copy is trained jointly.
+        z_score_x: sbi's standardisation of x: "independent", "structured" or "none". By default
+            "independent" for summaries, and "structured" before an embedding net, where
+            "independent" would break permutation invariance.
+        learning_rate: Of Adam.
+        max_num_epochs: At most this many epochs.
+        batch_size: Of training; sbi's default.
+        stop_after_epochs: Epochs without improvement before stopping; sbi's default.
+        seed: For initial weights and batches; None draws from the global generator.
+        show_progress: Let sbi print the number of epochs.
+
+    Returns:
+        A `DirectPosterior`.
+    """
+    device, default = theta.device, "independent" if embedding_net is None else "structured"
+    net = nn.Identity() if embedding_net is None else copy.deepcopy(embedding_net)
+    with seeded(seed, device), quiet(*_HARMLESS, stdout=not show_progress):
+        build: Callable[..., Any] = posterior_nn(
+            density_estimator, z_score_x=z_score_x or default, embedding_net=net
+        )
+        inference = NPE(
+            prior,
+            density_estimator=build,
+            device=str(device),
+            tracker=NoTracker(),
+            show_progress_bars=show_progress,
+        )
+        inference.append_simulations(theta.float(), x.float()).train(
+            training_batch_size=batch_size,
+            learning_rate=learning_rate,
+            stop_after_epochs=stop_after_epochs,
+            max_num_epochs=max_num_epochs,
+        )
+        return inference.build_posterior()
+
+
+__all__ = ["SbiBackend", "bridge", "split_embedding", "train_npe"]

@@ -1,0 +1,125 @@
+r"""What a summary, a feature map and a decoder are.
+
+The parts of `mindist` meet only through these shapes, so each can be replaced by any object that
+has them:
+
+.. math::
+    f : x_{1:N} \mapsto s \in \mathbb{R}^{d_s}, \qquad
+    z : x \mapsto z(x) \in \mathbb{R}^K, \qquad
+    \mu : s \mapsto \mathbb{E}[z(x) \mid S = s] \in \mathbb{R}^K .
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = Tensor | NDArray[Any]
+"""Data as people have it: a tensor or a NumPy array."""
+
+State = tuple[dict[str, Any], dict[str, Tensor]]
+"""What is stored of a fitted part: a JSON-able configuration and named tensors."""
+
+
+class Summary(Protocol):
+    """A summary statistic: datasets `(B, N, *event)` to summaries `(B, d_s)`.
+
+    It treats the B datasets independently. Tensors in, tensors out; a function written for NumPy
+    arrays is recognised when `MinimumDistance.fit` first calls it.
+    """
+
+    def __call__(self, x: Any, /) -> Any:
+        """Summarise datasets `(B, N, *event)` to `(B, d_s)`."""
+
+
+@runtime_checkable
+class FeatureMap(Protocol):
+    """A finite-dimensional feature map z: observations `(..., *event)` to `(..., K)`."""
+
+    @property
+    def num_features(self) -> int:
+        """K, the length of a feature vector."""
+
+    def __call__(self, x: Tensor, /) -> Tensor:
+        """Features `(..., K)` of observations `(..., *event)`."""
+
+    def mean(self, x: Tensor, /) -> Tensor:
+        """Mean embeddings `(B, K)` of datasets `(B, N, *event)`."""
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    r"""The mean embedding of a dataset as a function of its summary, with a linear last layer.
+
+    .. math:: \mu(s) = h(s) W + b, \qquad h(s) \in \mathbb{R}^H .
+
+    The last layer is exposed because it makes the search cheap: the residual
+    :math:`\mu(s) - \bar z` lives, up to a constant, in the row space of :math:`W`.
+    A decoder without such a layer has :math:`h = \mu`, :math:`W = I`, :math:`b = 0`.
+    """
+
+    weight: Tensor
+    """W, `(H, K)`, float64."""
+    bias: Tensor
+    """b, `(K,)`, float64."""
+    num_points: int
+    """How many observations of each simulated dataset `fit` wants to see as `x`; often 0."""
+
+    def fit(
+        self,
+        s: Tensor,
+        z_bar: Tensor,
+        *,
+        generator: torch.Generator,
+        x: Tensor | None = None,
+        features: FeatureMap | None = None,
+    ) -> Decoder:
+        """Learn from summaries `(M, d_s)`, embeddings `(M, K)`, observations `(M, n, *event)`."""
+
+    def __call__(self, s: Tensor, /) -> Tensor:
+        """Decoded mean embeddings `(B, K)` of summaries `(B, d_s)`, differentiable in `s`."""
+
+    def basis(self, s: Tensor, /) -> Tensor:
+        """h(s), `(B, H)`, differentiable in `s`."""
+
+    def basis_and_jacobian(self, s: Tensor, /) -> tuple[Tensor, Tensor]:
+        """h(s), `(B, H)`, and dh/ds, `(B, H, d_s)`, without an autograd graph."""
+
+    def state(self) -> State:
+        """Configuration and tensors from which the fitted decoder can be rebuilt."""
+
+    def to(self, device: torch.device) -> Decoder:
+        """Move the decoder's tensors to a device and return it."""
+
+
+@runtime_checkable
+class DensityDecoder(Decoder, Protocol):
+    r"""A decoder that also knows the density :math:`q(x \mid s)` and can draw from it."""
+
+    def log_prob(self, x: Tensor, s: Tensor, /) -> Tensor:
+        """log q(x given s), `(B, N)`, of datasets `(B, N, *event)` at summaries `(B, d_s)`."""
+
+    def resampled(self, s: Tensor, generator: torch.Generator, /) -> Tensor:
+        """Mean embeddings `(B, K)` of fresh draws from q(x given s), differentiable in `s`."""
+
+
+@runtime_checkable
+class LeaveOneOut(Protocol):
+    """A decoder that knows, in closed form, how it would do on each simulation without it."""
+
+    def leave_one_out(self, s: Tensor, z_bar: Tensor, /) -> Tensor:
+        """Squared distances `(M,)` of the simulations it was fitted on, each held out in turn."""
+
+
+__all__ = [
+    "Array",
+    "Decoder",
+    "DensityDecoder",
+    "FeatureMap",
+    "LeaveOneOut",
+    "State",
+    "Summary",
+]

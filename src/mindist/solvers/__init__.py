@@ -1,0 +1,19 @@
+"""Minimisers of smooth functions of a few unknowns, over many problems at once.
+
+They know nothing of minimum-distance summaries. May import: torch, `mindist.checks`,
+`mindist.protocols`.
+"""
+
+from mindist.solvers.first_order import adam, gradient_descent
+from mindist.solvers.lbfgs import lbfgs
+from mindist.solvers.levenberg_marquardt import levenberg_marquardt
+from mindist.solvers.solution import Solution, SolverStatus
+
+__all__ = [
+    "Solution",
+    "SolverStatus",
+    "adam",
+    "gradient_descent",
+    "lbfgs",
+    "levenberg_marquardt",
+]

@@ -1,0 +1,58 @@
+"""What every solver returns: a value, a status and a message for each problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from torch import Tensor
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""`objective(s, problem)`: values `(n,)` at points `(n, d)` of the problems numbered `(n,)`."""
+
+
+class SolverStatus(IntEnum):
+    """How the search for one problem ended."""
+
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    STALLED = 2
+    NONFINITE = 3
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        return _MESSAGES[self]
+
+
+_MESSAGES = {
+    SolverStatus.CONVERGED: "converged: no step would lower the objective any further",
+    SolverStatus.MAX_ITERATIONS: (
+        "stopped at the largest allowed number of iterations; the objective was still falling"
+    ),
+    SolverStatus.STALLED: "stalled: no step along the search direction lowered the objective",
+    SolverStatus.NONFINITE: "the objective is not finite at the start; the start was returned",
+}
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The end of a batched search.
+
+    Arguments:
+        value: The best point found for each problem, `(n, d)`.
+        objective: The objective there, `(n,)`; never above the objective at the start.
+        status: A `SolverStatus` code for each problem, `(n,)`.
+        iterations: Iterations spent on each problem, `(n,)`.
+    """
+
+    value: Tensor
+    objective: Tensor
+    status: Tensor
+    iterations: Tensor
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """One sentence for each problem."""
+        return tuple(SolverStatus(int(code)).message for code in self.status)

@@ -1,0 +1,85 @@
+r"""Calling a user's summary function :math:`f : x_{1:N} \mapsto s`, and checking what it does.
+
+A summary function may be written for tensors or for NumPy arrays; which of the two is found out
+once, at the first call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.protocols import Summary
+
+
+class Summariser:
+    """A summary function that always takes and gives tensors.
+
+    Arguments:
+        summary: The user's function, `(B, N, *event)` to `(B, d_s)`.
+        numpy: Whether it wants NumPy arrays; None to find out at the first call.
+        dim: d_s, if it is known already.
+
+    Example:
+        >>> summarise = Summariser(lambda x: np.median(x, axis=1))
+        >>> summarise(torch.tensor([[[1.0], [2.0], [9.0]]]))
+        tensor([[2.]])
+        >>> summarise.numpy
+        True
+    """
+
+    def __init__(self, summary: Summary, numpy: bool | None = None, dim: int | None = None) -> None:
+        if not callable(summary):
+            raise TypeError(
+                f"summary: expected a function of datasets (B, N, *event), got "
+                f"{type(summary).__name__}. For the sample mean, pass lambda x: x.mean(1)."
+            )
+        self.summary, self.numpy, self.dim = summary, numpy, dim
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, *, prefer_numpy: bool = False) -> Tensor:
+        """Summaries `(B, d_s)` of datasets `(B, N, *event)`, on the device of `x`.
+
+        A first call tries the kind of array that the user handed over: a function such as
+        `lambda x: x.std(1)` runs on both kinds and means different things.
+        """
+        if not len(x) and self.dim is not None:
+            return x.new_empty(0, self.dim)
+        if self.numpy is None:
+            self._first_call(x, prefer_numpy)
+        return self._evaluate(x).to(x.device)
+
+    def _evaluate(self, x: Tensor) -> Tensor:
+        value = self.summary(x.cpu().numpy() if self.numpy else x)
+        return checks.summaries(value, len(x), self.dim)
+
+    def _first_call(self, x: Tensor, prefer_numpy: bool) -> None:
+        """Find out what kind of array is wanted; check that datasets are treated one by one."""
+        few = x[:3]
+        kinds: dict[bool, Any] = {False: few, True: few.cpu().numpy()}
+        self.numpy = prefer_numpy
+        try:
+            s = self.summary(kinds[prefer_numpy])
+        except Exception as error:
+            try:
+                s = self.summary(kinds[not prefer_numpy])
+            except Exception:
+                raise error from None
+            self.numpy = not prefer_numpy
+        self.numpy = self.numpy or isinstance(s, np.ndarray)
+        s = checks.summaries(s, len(few))
+        self.dim = s.shape[1]
+        alone = self._evaluate(few[:1])
+        tolerance: Any = 1e-4 + 1e-3 * s[:1].abs()
+        if torch.isfinite(s[:1]).all() and not ((alone - s[:1]).abs() <= tolerance).all():
+            raise ValueError(
+                "summary: expected the summary of a dataset not to depend on the other datasets of "
+                f"the batch, got {alone[0].tolist()} for the first dataset alone and "
+                f"{s[0].tolist()} in a batch of {len(few)}. Reduce over the observations (axis 1), "
+                "not over the datasets (axis 0); put a network with batch normalisation or dropout "
+                "into eval mode; make a random summary deterministic."
+            )

@@ -1,0 +1,94 @@
+import math
+
+import pytest
+import torch
+from scipy import stats
+
+from mindist.detection import NullDistances
+
+SIZES = (50, 100, 200)
+
+
+def test_p_values_count_the_null_distances_at_least_as_large():
+    null = NullDistances.of(torch.tensor([3.0, 1.0, 2.0, 2.0]), num_obs=10)
+    observed = torch.tensor([0.5, 1.0, 2.0, 2.5, 3.0, 4.0])
+    expected = torch.tensor([5, 5, 4, 2, 2, 1], dtype=torch.float64) / 5
+    torch.testing.assert_close(null.p_value(observed, num_obs=10), expected)
+
+
+def test_the_null_is_rescaled_by_the_number_of_observations():
+    null = NullDistances.of(torch.arange(1.0, 100.0), num_obs=100)
+    distance = torch.tensor([30.5])
+    assert torch.equal(null.p_value(distance, 100), null.p_value(2 * distance, 50))
+    assert null.threshold(0.1, 50) == 2 * null.threshold(0.1, 100)
+
+
+@pytest.mark.parametrize("size", [19, 20, 99, 100, 1000])
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.3])
+def test_the_threshold_separates_p_values_at_alpha(size, alpha):
+    null = NullDistances.of(torch.rand(size, generator=torch.Generator().manual_seed(0)), num_obs=7)
+    threshold = null.threshold(alpha, 7)
+    around = threshold * torch.tensor([1 - 1e-9, 1.0, 1 + 1e-9], dtype=torch.float64)
+    assert (null.p_value(around, 7) <= alpha).tolist() == [False, False, True]
+    exceeded = int((null.scaled > threshold * 7).sum())
+    assert exceeded <= alpha * size < exceeded + 2
+
+
+def test_too_few_null_distances_never_reject():
+    null = NullDistances.of(torch.ones(10), num_obs=1)
+    assert null.threshold(0.05, 1) == math.inf
+    assert null.p_value(torch.tensor([1e9]), 1) > 0.05
+
+
+def binomial_interval(trials, probability, confidence=0.99):
+    return stats.binom.interval(confidence, trials, probability)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_obs", SIZES)
+def test_size_of_the_default_preset(task, mds, num_obs):
+    """2,000 clean datasets: level inside the 99% interval, p-values uniform."""
+    generator = torch.Generator().manual_seed(100 + num_obs)
+    theta = task.sample_prior(2_000, generator)
+    p = mds.detect(task.simulate(theta, num_obs, generator=generator)).p_value
+    low, high = binomial_interval(2_000, 0.05)
+    assert low <= int((p <= 0.05).sum()) <= high
+    assert stats.kstest(p.numpy(), "uniform").pvalue > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_obs", SIZES)
+def test_size_of_the_paper_preset(task, mds_paper, num_obs):
+    """The same with the paper's threshold, whose own error from 1,000 held-out simulations counts.
+
+    Given the null sample the level is Beta distributed around alpha, so that rejections among
+    2,000 are beta-binomial; two samples are compared by the two-sample KS test.
+    """
+    generator = torch.Generator().manual_seed(200 + num_obs)
+    theta = task.sample_prior(2_000, generator)
+    result = mds_paper.detect(task.simulate(theta, num_obs, generator=generator))
+    null = mds_paper.fitted_.null.scaled
+    rank = math.floor(0.05 * (len(null) + 1))
+    low, high = stats.betabinom.interval(0.99, 2_000, rank, len(null) + 1 - rank)
+    assert low <= int(result.misspecified.sum()) <= high
+    scaled = (result.distance_obs * num_obs).numpy()
+    assert stats.ks_2samp(scaled, null.numpy()).pvalue > 0.01
+
+
+@pytest.mark.slow
+def test_power_rises_with_contamination(task, mds):
+    """ANCHORS.md: power .74 at epsilon .05 and delta 3, median bandwidth."""
+    generator = torch.Generator().manual_seed(3)
+    x = task.simulate(task.sample_prior(1_000, generator), generator=generator)
+    power = [
+        float(
+            mds.detect(task.contaminate(x, epsilon, generator=generator))
+            .misspecified.float()
+            .mean()
+        )
+        for epsilon in (0.0, 0.05, 0.1, 0.2)
+    ]
+    assert power == sorted(power)
+    assert power[1] > 0.6
+    assert power[2] > 0.95
+    assert power[3] > 0.99

@@ -1,0 +1,115 @@
+import math
+
+import pytest
+import torch
+
+from mindist.features import (
+    FourierFeatures,
+    choose_bandwidth,
+    fourier,
+    gaussian_kernel,
+    median_distance,
+    mmd_squared,
+)
+
+
+def draw(num_features, dim=2, bandwidth=1.5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return FourierFeatures.draw((dim,), num_features, bandwidth=bandwidth, generator=generator)
+
+
+def test_kernel_and_mmd_have_their_closed_forms():
+    x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    y = torch.tensor([[2.0]], dtype=torch.float64)
+    k = lambda d: math.exp(-(d**2) / (2 * 0.5**2))  # noqa: E731
+    torch.testing.assert_close(
+        gaussian_kernel(x, y, 0.5), torch.tensor([[k(2.0)], [k(1.0)]], dtype=torch.float64)
+    )
+    biased = (2 + 2 * k(1)) / 4 - 2 * (k(2) + k(1)) / 2 + 1
+    assert float(mmd_squared(x, y, 0.5)) == pytest.approx(biased, rel=1e-12)
+    both = torch.cat([y, y + 1])
+    unbiased = k(1) - 2 * (k(2) + k(3) + k(1) + k(2)) / 4 + k(1)
+    assert float(mmd_squared(x, both, 0.5, unbiased=True)) == pytest.approx(unbiased, rel=1e-12)
+
+
+def test_feature_error_falls_as_one_over_root_k():
+    """Root mean squared error at distance d: sqrt((1 + k(2d) - 2 k(d)^2) / K), over 200 draws."""
+    x = torch.zeros(1, 2, dtype=torch.float64)
+    y = torch.tensor([[1.2, -0.9]], dtype=torch.float64)  # distance 1.5, one bandwidth
+    exact, double = math.exp(-0.5), math.exp(-2.0)
+    sizes, errors = [32, 128, 512, 2048], []
+    for size in sizes:
+        products = torch.stack(
+            [draw(size, seed=s)(x)[0] @ draw(size, seed=s)(y)[0] for s in range(200)]
+        )
+        errors.append(float((products - exact).square().mean().sqrt()))
+        expected = math.sqrt((1 + double - 2 * exact**2) / size)
+        # The root of a mean of 200 squares of normals has relative error 1/sqrt(400) = 5%.
+        assert errors[-1] == pytest.approx(expected, rel=0.2)
+    slope = (math.log(errors[-1]) - math.log(errors[0])) / math.log(sizes[-1] / sizes[0])
+    assert slope == pytest.approx(-0.5, abs=0.05)
+
+
+def test_mmd_from_features_agrees_with_the_exact_mmd():
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(1, 80, 2, dtype=torch.float64, generator=generator)
+    y = torch.randn(1, 60, 2, dtype=torch.float64, generator=generator) + 0.7
+    exact = float(mmd_squared(x[0], y[0], 1.5))
+    estimates = []
+    for seed in range(50):
+        features = draw(2048, seed=seed)
+        estimates.append(float((features.mean(x) - features.mean(y)).square().sum()))
+    estimates = torch.tensor(estimates)
+    standard_error = float(estimates.std()) / math.sqrt(len(estimates))
+    assert float(estimates.mean()) == pytest.approx(exact, abs=4 * standard_error)
+    assert float(estimates.std()) < 0.1 * exact
+
+
+@pytest.mark.parametrize("num_obs", [2, 7, 100, 5_000])
+@pytest.mark.parametrize("event_shape", [(), (3,), (5, 4)])
+def test_mean_in_chunks_is_the_mean_of_the_features(num_obs, event_shape):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, num_obs, *event_shape, dtype=torch.float64, generator=generator)
+    features = FourierFeatures.draw(event_shape, 64, bandwidth=2.0, generator=generator)
+    assert features(x).shape == (3, num_obs, 64)
+    torch.testing.assert_close(features.mean(x), features(x).mean(1), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        features.mean(x.float()).double(), features.mean(x), rtol=0, atol=1e-5
+    )
+
+
+def test_features_have_unit_norm_and_are_reproducible():
+    x = torch.randn(10, 2, dtype=torch.float64)
+    torch.testing.assert_close(draw(64)(x).square().sum(-1), torch.ones(10, dtype=torch.float64))
+    assert torch.equal(draw(64).weight, draw(64).weight)
+    assert not torch.equal(draw(64).weight, draw(64, seed=1).weight)
+
+
+def test_memory_of_the_mean_does_not_grow_with_the_number_of_datasets():
+    """Every temporary is allocated through `new_empty`/`mm` on buffers of CHUNK_BYTES."""
+    features, sizes = draw(512), []
+    for num_datasets in (100, 1_000):
+        x = torch.zeros(num_datasets, 100, 2)
+        with torch.profiler.profile(profile_memory=True) as profile:
+            features.mean(x)
+        output = num_datasets * 512 * 4
+        largest = max(event.cpu_memory_usage for event in profile.events())
+        sizes.append(largest - output)
+    assert sizes[1] <= max(sizes[0], 2 * fourier.CHUNK_BYTES)
+
+
+def test_median_distance_of_normal_observations():
+    """Distances of 2-d standard normals are Rayleigh(sqrt(2)): median sqrt(4 ln 2)."""
+    x = torch.randn(1_000, 10, 2, generator=torch.Generator().manual_seed(0))
+    median = median_distance(x, torch.Generator().manual_seed(0))
+    assert median == pytest.approx(math.sqrt(4 * math.log(2)), rel=0.05)
+    assert choose_bandwidth("0.5 median", x, torch.Generator().manual_seed(0)) == median / 2
+    assert choose_bandwidth(0.3, x, torch.Generator()) == 0.3
+
+
+@pytest.mark.parametrize(
+    "rule", ["mean", "-1 median", 0.0, -2.0, float("nan"), float("inf"), "0 median"]
+)
+def test_bad_bandwidths_are_refused(rule):
+    with pytest.raises(ValueError, match="bandwidth: expected a positive number"):
+        choose_bandwidth(rule, torch.zeros(2, 2, 1), torch.Generator())
