@@ -23,6 +23,17 @@ def test_the_null_is_rescaled_by_the_number_of_observations():
     assert null.threshold(0.1, 50) == 2 * null.threshold(0.1, 100)
 
 
+def test_an_error_of_the_decoder_does_not_shrink_with_the_number_of_observations():
+    """Residuals error + noise with the noise rescaled by hand."""
+    generator = torch.Generator().manual_seed(0)
+    noise, error = torch.randn(2, 200, 5, dtype=torch.float64, generator=generator)
+    null = NullDistances.split(noise, error, num_obs=100)
+    for num_obs in (25, 100, 400):
+        residual = error + math.sqrt(100 / num_obs) * noise
+        expected = residual.square().sum(-1).sort().values
+        torch.testing.assert_close(null.distances(num_obs), expected)
+
+
 @pytest.mark.parametrize("size", [19, 20, 99, 100, 1000])
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.3])
 def test_the_threshold_separates_p_values_at_alpha(size, alpha):
@@ -30,7 +41,7 @@ def test_the_threshold_separates_p_values_at_alpha(size, alpha):
     threshold = null.threshold(alpha, 7)
     around = threshold * torch.tensor([1 - 1e-9, 1.0, 1 + 1e-9], dtype=torch.float64)
     assert (null.p_value(around, 7) <= alpha).tolist() == [False, False, True]
-    exceeded = int((null.scaled > threshold * 7).sum())
+    exceeded = int((null.distances(7) > threshold).sum())
     assert exceeded <= alpha * size < exceeded + 2
 
 
@@ -67,12 +78,11 @@ def test_size_of_the_paper_preset(task, mds_paper, num_obs):
     generator = torch.Generator().manual_seed(200 + num_obs)
     theta = task.sample_prior(2_000, generator)
     result = mds_paper.detect(task.simulate(theta, num_obs, generator=generator))
-    null = mds_paper.fitted_.null.scaled
+    null = mds_paper.fitted_.null.distances(num_obs)
     rank = math.floor(0.05 * (len(null) + 1))
     low, high = stats.betabinom.interval(0.99, 2_000, rank, len(null) + 1 - rank)
     assert low <= int(result.misspecified.sum()) <= high
-    scaled = (result.distance_obs * num_obs).numpy()
-    assert stats.ks_2samp(scaled, null.numpy()).pvalue > 0.01
+    assert stats.ks_2samp(result.distance_obs.numpy(), null.numpy()).pvalue > 0.01
 
 
 @pytest.mark.slow

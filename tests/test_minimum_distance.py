@@ -198,8 +198,8 @@ def test_the_density_variants_run_end_to_end(task, x_train):
     errors = {}
     for variant in ("dec", "kl"):
         mds = MinimumDistance.paper(task.summary, variant=variant)
-        mds.decoder.max_epochs = 8
-        result = mds.fit(x_train[:4_000]).adapt(dirty)
+        mds.decoder.max_epochs = 12
+        result = mds.fit(x_train[:2_000]).adapt(dirty)
         assert result.misspecified.float().mean() > 0.9
         errors[variant] = float((result.s_star - x.mean(1)).square().mean().sqrt())
     errors["observed"] = float((dirty.mean(1) - x.mean(1)).square().mean().sqrt())
@@ -292,7 +292,7 @@ def test_the_wrong_summary_is_noticed(saved):
 
 def test_files_hold_plain_tensors_and_folders_are_not_overwritten(mds_small, saved, tmp_path):
     tensors = safetensors.torch.load_file(saved / "tensors.safetensors")
-    assert torch.equal(tensors["null.scaled"], mds_small.fitted_.null.scaled)
+    assert torch.equal(tensors["null.noise"], mds_small.fitted_.null.noise)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("do not touch")
     with pytest.raises(FileExistsError, match="not a mindist artefact"):

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mindist import checks, storage
 from mindist.adaptation import Adaptation, Bank, Detection, Search, Status, search
-from mindist.decoders import DECODERS
+from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.detection import NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
 from mindist.features.bandwidth import parse_bandwidth
@@ -218,15 +218,8 @@ class MinimumDistance:
             x=None if points is None else points[rest],
             features=features,
         )
+        null = _calibrate(decoder, (s_rest, z_rest), (s[held_out], z_bar[held_out]), num_obs)
         bank = Bank.of(s, z_bar, generator)
-        null = NullDistances(torch.empty(0))
-        fitted = Fitted(features, decoder, null, bank, summarise, num_obs, simulations.probe)
-        distances = fitted.distance(s[held_out], z_bar[held_out].double())
-        if isinstance(decoder, LeaveOneOut):
-            # Every simulation can be held out in closed form: the same law, a far smaller error
-            # of the threshold.
-            distances = torch.cat([distances, decoder.leave_one_out(s_rest, z_rest)])
-        null = NullDistances.of(distances, num_obs)
         return Fitted(features, decoder, null, bank, summarise, num_obs, simulations.probe)
 
     @property
@@ -328,7 +321,9 @@ class MinimumDistance:
         tensors |= {f"bank.{name}": value for name, value in vars(fitted.bank).items()}
         tensors |= {
             "features.weight": fitted.features.weight,
-            "null.scaled": fitted.null.scaled,
+            "null.noise": fitted.null.noise,
+            "null.cross": fitted.null.cross,
+            "null.error": fitted.null.error,
             "probe.x": fitted.probe,
             "probe.s": fitted.summarise(fitted.probe),
         }
@@ -376,7 +371,7 @@ class MinimumDistance:
         mds.fitted_ = Fitted(
             features,
             decoder,
-            NullDistances(**part("null")),
+            NullDistances(**part("null"), num_obs=config["num_obs"]),
             Bank(**part("bank")),
             summarise,
             config["num_obs"],
@@ -393,7 +388,7 @@ class MinimumDistance:
             self.fitted_ = Fitted(
                 old.features.to(self.device),
                 old.decoder.to(self.device),
-                NullDistances(old.null.scaled.to(self.device)),
+                old.null.to(self.device),
                 old.bank.to(self.device),
                 old.summarise,
                 old.num_obs,
@@ -420,3 +415,25 @@ class MinimumDistance:
         return (
             f"{head}, fitted to datasets of {self.fitted_.num_obs} observations of shape {shape})"
         )
+
+
+def _calibrate(
+    decoder: Decoder,
+    rest: tuple[Tensor, Tensor],
+    held_out: tuple[Tensor, Tensor],
+    num_obs: int,
+) -> NullDistances:
+    """Null distances from summaries and embeddings held out of the decoder's fit.
+
+    A closed-form decoder can hold out each of the simulations that it was fitted to as well: the
+    same law, and a far smaller error of the threshold. Any other decoder is compared with one, to
+    tell its own error, which does not shrink with the number of observations, from noise.
+    """
+    s, z_bar = held_out[0].double(), held_out[1].double()
+    if isinstance(decoder, LeaveOneOut):
+        distance = (decoder(s) - z_bar).square().sum(-1)
+        return NullDistances.of(torch.cat([distance, decoder.leave_one_out(*rest)]), num_obs)
+    reference = RidgeDecoder().fit(*rest, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        smooth = reference(s)
+        return NullDistances.split(smooth - z_bar, decoder(s) - smooth, num_obs)

@@ -96,8 +96,8 @@ class Decoder(Protocol):
 
 
 @runtime_checkable
-class DensityDecoder(Decoder, Protocol):
-    r"""A decoder that also knows the density :math:`q(x \mid s)` and can draw from it."""
+class DensityDecoder(Protocol):
+    r"""What a decoder adds that knows the density :math:`q(x \mid s)` and can draw from it."""
 
     def log_prob(self, x: Tensor, s: Tensor, /) -> Tensor:
         """log q(x given s), `(B, N)`, of datasets `(B, N, *event)` at summaries `(B, d_s)`."""

@@ -9,11 +9,21 @@ With n null distances, k of which are at least as large as the observed one, the
 which is never 0 and, for exchangeable simulations and a well-specified model, has
 :math:`\Pr(p \le \alpha) \le \alpha` exactly.
 
-**Other sample sizes.** :math:`\bar z - \mu(s)` is an average of N independent terms up to the
-decoder's own error, so :math:`N D` has the same limit law for every N (a weighted sum of
-:math:`\chi^2` variables). The null is kept as :math:`N D`, and an observed dataset with another
-number of observations is compared on that scale. What does not shrink with N is the decoder's
-error; docs/method.md measures up to which N it stays negligible.
+**Other sample sizes.** Split a residual into the sampling noise of N observations, which shrinks
+as :math:`1/\sqrt N`, and the decoder's own error :math:`\delta(s)`, which does not:
+
+.. math:: \mu(s) - \bar z = \delta(s) - \frac{\nu}{\sqrt N} .
+
+A simulation with :math:`N_0` observations then stands for one with N observations at distance
+
+.. math::
+    D(N) = \frac{N_0}{N} A + \sqrt{\frac{N_0}{N}} B + C, \qquad
+    A = \frac{\|\nu\|^2}{N_0}, \quad B = -\frac{2 \langle \nu, \delta \rangle}{\sqrt{N_0}}, \quad
+    C = \|\delta\|^2 .
+
+At :math:`N = N_0` this is the held-out distance itself. Elsewhere it needs :math:`\delta(s)`: the
+difference between the decoder and a better regression of :math:`\bar z` on s (the closed-form one);
+for the closed-form decoder itself :math:`B = C = 0` and the null is rescaled by :math:`N_0 / N`.
 """
 
 from __future__ import annotations
@@ -27,35 +37,59 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class NullDistances:
-    """Null distances on the scale N D, sorted.
+    """Null distances of n held-out simulations, for any number of observations.
 
     Arguments:
-        scaled: Squared distances of held-out simulations times their number of observations,
-            sorted, `(n,)`, float64.
+        noise: A, the squared length of the sampling noise, `(n,)`, float64.
+        cross: B, `(n,)`, float64.
+        error: C, the squared error of the decoder, `(n,)`, float64.
+        num_obs: N0, the number of observations of the simulations.
 
     Example:
-        >>> null = NullDistances.of(torch.arange(1.0, 20.0), num_obs=1)
-        >>> null.p_value(torch.tensor([0.0, 10.0, 100.0]), num_obs=1)
+        >>> null = NullDistances.of(torch.arange(1.0, 20.0), num_obs=100)
+        >>> null.p_value(torch.tensor([0.0, 10.0, 100.0]), num_obs=100)
         tensor([1.0000, 0.5500, 0.0500], dtype=torch.float64)
-        >>> null.threshold(0.05, num_obs=1)
-        19.0
+        >>> null.threshold(0.05, num_obs=100), null.threshold(0.05, num_obs=50)
+        (19.0, 38.0)
     """
 
-    scaled: Tensor
+    noise: Tensor
+    cross: Tensor
+    error: Tensor
+    num_obs: int
 
     @classmethod
     def of(cls, distance: Tensor, num_obs: int) -> NullDistances:
-        """From squared distances `(n,)` of simulations with `num_obs` observations each."""
-        return cls((distance.double() * num_obs).sort().values)
+        """From squared distances `(n,)` to a decoder without an error of its own."""
+        distance = distance.double()
+        return cls(distance, distance.new_zeros(len(distance)), 0 * distance, num_obs)
+
+    @classmethod
+    def split(cls, noise: Tensor, error: Tensor, num_obs: int) -> NullDistances:
+        """From the two parts of the residuals, sampling noise and decoder error, `(n, K)`."""
+        noise, error = noise.double(), error.double()
+        cross = 2 * (noise * error).sum(-1)
+        return cls(noise.square().sum(-1), cross, error.square().sum(-1), num_obs)
+
+    def distances(self, num_obs: int) -> Tensor:
+        """Sorted null distances `(n,)` of datasets with `num_obs` observations."""
+        ratio = self.num_obs / num_obs
+        distance = ratio * self.noise + math.sqrt(ratio) * self.cross + self.error
+        return distance.sort().values
 
     def p_value(self, distance: Tensor, num_obs: int) -> Tensor:
         """p-values `(B,)` of squared distances `(B,)` of datasets with `num_obs` observations."""
-        n = len(self.scaled)
-        below = torch.searchsorted(self.scaled, distance.double() * num_obs)
-        return (1 + n - below).double() / (n + 1)
+        null = self.distances(num_obs)
+        below = torch.searchsorted(null, distance.double())
+        return (1 + len(null) - below).double() / (len(null) + 1)
 
     def threshold(self, alpha: float, num_obs: int) -> float:
         """The squared distance above which, and only above which, p is at most alpha."""
-        n = len(self.scaled)
-        allowed = math.floor(alpha * (n + 1) + 1e-9) - 1
-        return math.inf if allowed < 0 else float(self.scaled[n - 1 - allowed]) / num_obs
+        null = self.distances(num_obs)
+        allowed = math.floor(alpha * (len(null) + 1) + 1e-9) - 1
+        return math.inf if allowed < 0 else float(null[len(null) - 1 - allowed])
+
+    def to(self, device: torch.device) -> NullDistances:
+        """The same null on another device."""
+        noise, cross, error = (part.to(device) for part in (self.noise, self.cross, self.error))
+        return NullDistances(noise, cross, error, self.num_obs)
