@@ -192,19 +192,21 @@ def test_float64_data_keep_their_precision(task, x_train):
 def test_the_density_variants_run_end_to_end(task, x_train):
     """MDS-Dec is robust, the KL variant is not (appendix "Choice of Divergence")."""
     generator = torch.Generator().manual_seed(8)
-    theta = task.sample_prior(40, generator)
+    theta = task.sample_prior(20, generator)
     x = task.simulate(theta, generator=generator)
     dirty = task.contaminate(x, 0.2, delta=5.0, generator=generator)
-    errors = {}
+    mds = {
+        variant: MinimumDistance.paper(task.summary, variant=variant) for variant in ("dec", "kl")
+    }
+    mds["dec"].decoder.max_epochs, mds["dec"].decoder.batch_size = 20, 512
+    mds["kl"].fitted_ = mds["dec"].fit(x_train[:4_000]).fitted_  # the same flow
+    error = {"observed": float((dirty.mean(1) - x.mean(1)).square().mean().sqrt())}
     for variant in ("dec", "kl"):
-        mds = MinimumDistance.paper(task.summary, variant=variant)
-        mds.decoder.max_epochs = 12
-        result = mds.fit(x_train[:2_000]).adapt(dirty)
-        assert result.misspecified.float().mean() > 0.9
-        errors[variant] = float((result.s_star - x.mean(1)).square().mean().sqrt())
-    errors["observed"] = float((dirty.mean(1) - x.mean(1)).square().mean().sqrt())
-    assert errors["dec"] < 0.6 * errors["observed"]
-    assert errors["kl"] > 0.7 * errors["observed"]
+        result = mds[variant].adapt(dirty)
+        assert result.misspecified.all()
+        error[variant] = float((result.s_star - x.mean(1)).square().mean().sqrt())
+    assert error["dec"] < 0.6 * error["observed"]
+    assert error["kl"] > 0.75 * error["observed"]
 
 
 # ------------------------------------------------------------------------------- save and load
