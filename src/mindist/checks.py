@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from mindist.protocols import Array
 
@@ -236,3 +237,83 @@ def start_vector(start: Tensor, dim: int) -> Tensor:
             "is a summary: one number for each summary statistic."
         )
     return start
+
+
+def parameters(value: Any, prior: Distribution, support: str, name: str = "theta") -> Tensor:
+    """Parameters `(B, d_theta)` in the support of their prior, which `support` says in words."""
+    theta, dim = as_tensor(value, name), prior.event_shape.numel()
+    if theta.dim() != 2 or theta.shape[1] != dim:
+        raise ValueError(
+            f"{name}: expected parameters of shape (B, {dim}), got shape {tuple(theta.shape)}. "
+            f"One parameter vector is {name}[None], a batch of one."
+        )
+    constraint: Any = prior.support
+    inside = torch.isfinite(theta).all(1)
+    if len(theta):  # torch's constraints do not take empty batches
+        inside &= constraint.check(theta)
+    if not inside.all():
+        first = int((~inside).nonzero()[0])
+        raise ValueError(
+            f"{name}: expected parameters in the support of the prior, {support}, got "
+            f"{int((~inside).sum())} of {len(theta)} outside it (the first is {name}[{first}] = "
+            f"{theta[first].tolist()}). Draw them with sample_prior, or drop those outside."
+        )
+    return theta
+
+
+def fraction(epsilon: float, name: str = "epsilon") -> float:
+    """A contaminated fraction, from 0 to 1."""
+    if not 0 <= epsilon <= 1:
+        raise ValueError(f"{name}: expected a fraction from 0 to 1, got {epsilon}. 10% is 0.1.")
+    return float(epsilon)
+
+
+def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:
+    """A batch of datasets `(B, N, *event)` with at least one observation each."""
+    x, event = as_tensor(value, name), tuple(event_shape)
+    if x.dim() != len(event) + 2 or tuple(x.shape[2:]) != event or not x.shape[1]:
+        raise ValueError(
+            f"{name}: expected datasets of shape ({_shape(('B', 'N', *event))}) with N at least 1, "
+            f"got shape {tuple(x.shape)}. One dataset is {name}[None], a batch of one."
+        )
+    return x
+
+
+def positive(value: int, name: str) -> int:
+    """A whole number of at least 1."""
+    if value < 1 or int(value) != value:
+        raise ValueError(f"{name}: expected a whole number of at least 1, got {value}.")
+    return int(value)
+
+
+def size(num_observations: int | None, default: int) -> int:
+    """How many observations of each dataset to simulate."""
+    return positive(default if num_observations is None else num_observations, "num_observations")
+
+
+def coordinates(value: Any, name: str = "coordinates") -> Tensor:
+    """Positions `(C, 3, A)` of the atoms of a molecule in its conformations."""
+    if not isinstance(value, Tensor) or value.dim() != 3 or value.shape[1] != 3:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(
+            f"{name}: expected one tensor of shape (C, 3, A), C conformations of A atoms with x, "
+            f"y, z in Angstrom, got {got}. Stack the conformations along a first axis, and "
+            "transpose them if the atoms come before x, y, z."
+        )
+    if not value.numel() or not torch.isfinite(value).all():
+        raise ValueError(
+            f"{name}: expected at least one atom and finite coordinates, got shape "
+            f"{tuple(value.shape)} with NaN, infinite or no values. Drop such atoms from all "
+            "conformations."
+        )
+    return value
+
+
+def ends(value: tuple[float, float], name: str) -> tuple[float, float]:
+    """The ends of an interval of positive numbers."""
+    if len(value) != 2 or not 0 < value[0] <= value[1] < math.inf:
+        raise ValueError(
+            f"{name}: expected the ends (low, high) of an interval with 0 < low <= high, got "
+            f"{value}. A fixed value v is (v, v)."
+        )
+    return value

@@ -1,48 +1,63 @@
 r"""The exact Gaussian kernel and the exact squared MMD: what random features approximate.
 
 .. math::
-    k(x, y) = \exp\left(-\frac{\|x - y\|^2}{2 \sigma^2}\right), \qquad
-    \mathrm{MMD}^2(P, Q) = \mathbb{E}\,k(x, x') - 2\,\mathbb{E}\,k(x, y) + \mathbb{E}\,k(y, y') .
+    k(x, y) = \sum_b \exp\left(-\frac{\|x - y\|^2}{2 \sigma_b^2}\right), \qquad
+    \mathrm{MMD}^2(P, Q) = \mathbb{E}\,k(x, x') - 2\,\mathbb{E}\,k(x, y) + \mathbb{E}\,k(y, y')
+
+with one bandwidth or the sum over several, which is a kernel too and needs no choice between
+them. Gram matrices are summed in blocks of rows, so that memory stays bounded for samples of any
+size.
 
 Reference: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), equations 3 and 5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+# Kernel values computed at once: 32 MB in float64.
+BLOCK_VALUES = 2**22
 
 
-def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float) -> Tensor:
-    r"""Gram matrix of the Gaussian kernel.
+def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Tensor:
+    r"""Gram matrix of the Gaussian kernel, or of a sum of Gaussian kernels.
 
     Arguments:
         x: Points `(*, n, D)`.
         y: Points `(*, m, D)`.
-        bandwidth: The standard deviation :math:`\sigma` of the kernel.
+        bandwidth: The standard deviation :math:`\sigma` of the kernel, or several.
 
     Returns:
-        Kernel values `(*, n, m)`.
+        Kernel values `(*, n, m)`; at most the number of bandwidths.
 
     Example:
         >>> gaussian_kernel(torch.zeros(1, 2), torch.ones(1, 2), bandwidth=1.0)
         tensor([[0.3679]])
+        >>> gaussian_kernel(torch.zeros(1, 2), torch.ones(1, 2), bandwidth=(1.0, 1.0))
+        tensor([[0.7358]])
     """
-    squared = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
-    return torch.exp(-squared / (2 * bandwidth**2))
+    squared = _squared_distances(x, y)
+    return torch.stack([torch.exp(-squared / (2 * b**2)) for b in _several(bandwidth)]).sum(0)
 
 
-def mmd_squared(x: Tensor, y: Tensor, bandwidth: float, *, unbiased: bool = False) -> Tensor:
+def mmd_squared(
+    x: Tensor, y: Tensor, bandwidth: float | Sequence[float], *, unbiased: bool = False
+) -> Tensor:
     r"""Squared maximum mean discrepancy between two samples under the Gaussian kernel.
 
     The biased form (a V-statistic, never negative) is the squared distance between the two
     empirical mean embeddings, which is what `FourierFeatures` approximates; the unbiased form (a
-    U-statistic) leaves out the diagonal.
+    U-statistic) leaves out the diagonal. Differentiable; memory is bounded by blocks of
+    `BLOCK_VALUES` kernel values, with gradients as well.
 
     Arguments:
         x: Points `(*, n, D)`.
         y: Points `(*, m, D)`.
-        bandwidth: The standard deviation of the kernel.
+        bandwidth: The standard deviation of the kernel, or several, whose kernels are summed.
         unbiased: Whether to leave out the terms :math:`k(x_i, x_i)`.
 
     Returns:
@@ -53,13 +68,52 @@ def mmd_squared(x: Tensor, y: Tensor, bandwidth: float, *, unbiased: bool = Fals
         >>> mmd_squared(x, x, bandwidth=1.0)
         tensor(0.)
     """
-    within_x, within_y = gaussian_kernel(x, x, bandwidth), gaussian_kernel(y, y, bandwidth)
-    between = gaussian_kernel(x, y, bandwidth).mean(dim=(-2, -1))
+    n, m = x.shape[-2], y.shape[-2]
+    if unbiased and min(n, m) < 2:
+        raise ValueError(
+            f"x, y: the unbiased MMD expects at least 2 points in each sample, got {n} and {m}."
+        )
+    within_x, within_y = kernel_sum(x, x, bandwidth), kernel_sum(y, y, bandwidth)
+    between = kernel_sum(x, y, bandwidth) / (n * m)
     if not unbiased:
-        return within_x.mean(dim=(-2, -1)) - 2 * between + within_y.mean(dim=(-2, -1))
-    return _off_diagonal_mean(within_x) - 2 * between + _off_diagonal_mean(within_y)
+        return within_x / n**2 - 2 * between + within_y / m**2
+    diagonal = len(_several(bandwidth))  # k(x, x)
+    first = (within_x - n * diagonal) / (n * (n - 1))
+    return first - 2 * between + (within_y - m * diagonal) / (m * (m - 1))
 
 
-def _off_diagonal_mean(gram: Tensor) -> Tensor:
-    n = gram.shape[-1]
-    return (gram.sum(dim=(-2, -1)) - n) / (n * (n - 1))
+def kernel_sum(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Tensor:
+    """The sum of all kernel values between two samples, `(*,)`, in blocks of rows.
+
+    Example:
+        >>> kernel_sum(torch.zeros(3, 1), torch.zeros(2, 1), bandwidth=1.0)
+        tensor(6.)
+    """
+    batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]).numel()
+    rows = max(1, BLOCK_VALUES // max(1, batch * y.shape[-2]))
+    blocks = x.split(rows, dim=-2)
+    if len(blocks) > 1 and torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
+        # Recomputed in the backward pass, which would otherwise keep every block.
+        sums = [checkpoint(_block_sum, b, y, bandwidth, use_reentrant=False) for b in blocks]
+    else:
+        sums = [_block_sum(block, y, bandwidth) for block in blocks]
+    return torch.stack(sums).sum(0)
+
+
+def _block_sum(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Tensor:
+    squared = _squared_distances(x, y)
+    # One bandwidth after the other: several matrices need not exist at once.
+    sums = [torch.exp(-squared / (2 * b**2)).sum(dim=(-2, -1)) for b in _several(bandwidth)]
+    return torch.stack(sums).sum(0)
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Exact squared distances `(*, n, m)`, with a gradient (zero) where points coincide."""
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def _several(bandwidth: float | Sequence[float]) -> tuple[float, ...]:
+    values = tuple(bandwidth) if isinstance(bandwidth, Sequence) else (bandwidth,)
+    if not values or not all(0 < value < float("inf") for value in values):
+        raise ValueError(f"bandwidth: expected positive numbers, got {bandwidth!r}.")
+    return values

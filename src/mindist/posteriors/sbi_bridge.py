@@ -1,7 +1,7 @@
-r"""The bridge to sbi: its posteriors over summaries, seen as :class:`Backend`; training; splitting.
+r"""The bridge to sbi: its posteriors over summaries, seen as :class:`Backend`; splitting.
 
-The only file of `mindist` that imports sbi. What it takes from sbi's private side is pinned by
-`tests/test_sbi_bridge.py` to sbi 0.27.0.
+This file and `sbi_training.py` are the only ones of `mindist` that import sbi. What they take from
+sbi's private side is pinned by `tests/test_sbi_bridge.py` to sbi 0.27.0.
 
 An NPE trained jointly with an embedding net is one network,
 :math:`q_\psi(\theta \mid f_\phi(x_{1:N}))`. `split_embedding` cuts it at the summary
@@ -11,12 +11,12 @@ An NPE trained jointly with an embedding net is one network,
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
+import itertools
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sbi.inference import NPE
 from sbi.inference.posteriors import (
     DirectPosterior,
     EnsemblePosterior,
@@ -24,23 +24,14 @@ from sbi.inference.posteriors import (
     NPE_A_Posterior,
     VectorFieldPosterior,
 )
-from sbi.neural_nets import posterior_nn
 from sbi.neural_nets.estimators import MixtureDensityEstimator, NFlowsFlow, ZukoFlow
 from sbi.utils.sbiutils import Standardize, within_support
 from torch import Tensor, nn
 
 from mindist.posteriors.backend import Backend, is_bounded
 from mindist.posteriors.embedding import EmbeddingSummary, warn_if_order_matters
-from mindist.posteriors.guards import NoTracker, bounded_evaluations, quiet, shallow_copy
-from mindist.posteriors.seeding import seeded
-
-# Warnings of sbi and its libraries that our own calls cause and that say nothing to our users.
-_HARMLESS = (
-    "torch.triangular_solve is deprecated",  # nflows' LU layer, when a spline flow is inverted
-    ".*samples drawn with reject_outside_prior",  # we draw without rejection to reject ourselves
-    "Capping max_sampling_batch_size",  # our batches are already within sbi's cap
-    "Maximum number of epochs",  # the caller of train_npe chose the number
-)
+from mindist.posteriors.guards import bounded_evaluations, quiet, shallow_copy
+from mindist.posteriors.sbi_training import HARMLESS, train_marginal, train_npe, train_pfn
 
 
 class _PriorSupport:
@@ -65,7 +56,7 @@ class DirectComponent(_PriorSupport):
     ) -> Tensor:
         """Draws `(num_samples, B, d_theta)`."""
         _no_options(options)
-        with quiet(*_HARMLESS):
+        with quiet(*HARMLESS):
             theta: Tensor = self.posterior.posterior_estimator.sample(
                 torch.Size((num_samples,)), condition=s
             )
@@ -77,6 +68,29 @@ class DirectComponent(_PriorSupport):
         estimator = self.posterior.posterior_estimator.eval()
         log_q: Tensor = estimator.log_prob(theta, condition=s)
         return log_q
+
+
+class FilteredComponent(DirectComponent):
+    """The density of NPE-PFN with the simulations nearest to each summary as its context."""
+
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
+    ) -> Tensor:
+        """Draws `(num_samples, B, d_theta)`, one dataset after the other."""
+        draw, progress = super().draw, show_progress_bars
+        parts = []
+        for one in s.split(1):
+            self.posterior._set_context_for_x_o(one)
+            parts.append(draw(num_samples, one, show_progress_bars=progress, **options))
+        return torch.cat(parts, dim=1)
+
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """log q, `(S, B)`, without a gradient."""
+        log_q = []
+        for one, parameters in zip(s.split(1), theta.split(1, dim=1), strict=True):
+            self.posterior._set_context_for_x_o(one)
+            log_q.append(super().log_density(parameters, one, **options))
+        return torch.cat(log_q, dim=1)
 
 
 class VectorFieldComponent(_PriorSupport):
@@ -95,7 +109,7 @@ class VectorFieldComponent(_PriorSupport):
             "reject_outside_prior": False,
         }
         twin, shape = self._twin(), torch.Size((num_samples,))
-        with quiet(*_HARMLESS), bounded_evaluations(self.posterior.vector_field_estimator.net):
+        with quiet(*HARMLESS), bounded_evaluations(self.posterior.vector_field_estimator.net):
             if len(s) > 1:
                 theta: Tensor = twin.sample_batched(shape, **options)
             else:
@@ -155,7 +169,9 @@ class SbiBackend:
     @property
     def device(self) -> torch.device:
         """Where the network's parameters are."""
-        device: torch.device = next(self._estimators[0].parameters()).device
+        estimator = self._estimators[0]
+        tensors = itertools.chain(estimator.parameters(), estimator.buffers())
+        device: torch.device = next(tensors).device  # TabPFN has a buffer and no parameters
         return device
 
     @property
@@ -175,7 +191,7 @@ class SbiBackend:
             _estimator(component.posterior).requires_grad_(False)
             component.log_density(start[:1, None], s)  # raises where an ODE cannot be solved
         twin.set_default_x(s)
-        with quiet(*_HARMLESS), torch.enable_grad():
+        with quiet(*HARMLESS), torch.enable_grad():
             mode: Tensor = twin.map(init_method=start, **options)
         return mode.detach().reshape(1, -1)
 
@@ -198,8 +214,9 @@ def _components(posterior: Any, weight: float) -> list[DirectComponent | VectorF
     if isinstance(posterior, VectorFieldPosterior):
         return [VectorFieldComponent(posterior, weight)]
     corrected = isinstance(posterior, NPE_A_Posterior) and posterior._apply_correction
-    filtered = isinstance(posterior, FilteredDirectPosterior)
-    if isinstance(posterior, DirectPosterior) and not (corrected or filtered):
+    if isinstance(posterior, FilteredDirectPosterior):
+        return [FilteredComponent(posterior, weight)]
+    if isinstance(posterior, DirectPosterior) and not corrected:
         return [DirectComponent(posterior, weight)]
     raise TypeError(
         "posterior: expected an amortised sbi posterior, that is a DirectPosterior (NPE), a "
@@ -282,66 +299,4 @@ def _frozen_summary(embedding: nn.Module, condition_shape: torch.Size) -> Embedd
     return EmbeddingSummary(embedding, condition_shape, fixed_size=fixed_size)
 
 
-def train_npe(
-    prior: Any,
-    theta: Tensor,
-    x: Tensor,
-    *,
-    density_estimator: str = "nsf",
-    embedding_net: nn.Module | None = None,
-    z_score_x: str | None = None,
-    learning_rate: float = 5e-4,
-    max_num_epochs: int = 2**31 - 1,
-    batch_size: int = 200,
-    stop_after_epochs: int = 20,
-    seed: int | None = None,
-    show_progress: bool = False,
-) -> Any:
-    """Train sbi's NPE, printing and writing nothing.
-
-    The defaults are the paper's (appendix, Further Experimental Details): a neural spline flow as
-    sbi configures it, Adam at 5e-4, until convergence by sbi's early stopping.
-
-    Arguments:
-        prior: A torch distribution, or any prior that sbi takes.
-        theta: Parameters `(M, d_theta)`.
-        x: What to condition on: summaries `(M, d_s)`, or datasets `(M, N, *event)` together with
-            an embedding net.
-        density_estimator: One of sbi's, such as "nsf", "maf", "mdn" or "zuko_nsf".
-        embedding_net: Maps datasets `(B, N, *event)` to summaries; a copy is trained jointly.
-        z_score_x: sbi's standardisation of x: "independent", "structured" or "none". By default
-            "independent" for summaries, and "structured" before an embedding net, where
-            "independent" would break permutation invariance.
-        learning_rate: Of Adam.
-        max_num_epochs: At most this many epochs.
-        batch_size: Of training; sbi's default.
-        stop_after_epochs: Epochs without improvement before stopping; sbi's default.
-        seed: For initial weights and batches; None draws from the global generator.
-        show_progress: Let sbi print the number of epochs.
-
-    Returns:
-        A `DirectPosterior`.
-    """
-    device, default = theta.device, "independent" if embedding_net is None else "structured"
-    net = nn.Identity() if embedding_net is None else copy.deepcopy(embedding_net)
-    with seeded(seed, device), quiet(*_HARMLESS, stdout=not show_progress):
-        build: Callable[..., Any] = posterior_nn(
-            density_estimator, z_score_x=z_score_x or default, embedding_net=net
-        )
-        inference = NPE(
-            prior,
-            density_estimator=build,
-            device=str(device),
-            tracker=NoTracker(),
-            show_progress_bars=show_progress,
-        )
-        inference.append_simulations(theta.float(), x.float()).train(
-            training_batch_size=batch_size,
-            learning_rate=learning_rate,
-            stop_after_epochs=stop_after_epochs,
-            max_num_epochs=max_num_epochs,
-        )
-        return inference.build_posterior()
-
-
-__all__ = ["SbiBackend", "bridge", "split_embedding", "train_npe"]
+__all__ = ["SbiBackend", "bridge", "split_embedding", "train_marginal", "train_npe", "train_pfn"]

@@ -3,6 +3,52 @@
 May import: torch, `mindist.checks`, `mindist.protocols`.
 """
 
-from mindist.tasks.gaussian import GaussianTask
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["GaussianTask"]
+from mindist import checks
+from mindist.tasks.cryo_em import CryoEMTask
+from mindist.tasks.gaussian import GaussianTask
+from mindist.tasks.gaussian_factor import GaussianFactorTask
+from mindist.tasks.ornstein_uhlenbeck import OrnsteinUhlenbeckTask
+from mindist.tasks.sir import SIRTask
+from mindist.tasks.task import Task
+
+TASKS: dict[str, Callable[..., Task]] = {
+    "gaussian": GaussianTask,
+    "gaussian_factor": GaussianFactorTask,
+    "oup": OrnsteinUhlenbeckTask,
+    "sir": SIRTask,
+    "cryo_em": CryoEMTask,
+}
+"""The constructor of each task, by name; called without arguments it makes the paper's."""
+
+
+def get_task(name: str, **options: Any) -> Task:
+    """The task of that name.
+
+    Arguments:
+        name: A key of `TASKS`.
+        options: Of the task's constructor, such as `num_obs=50`.
+
+    Example:
+        >>> get_task("oup", num_obs=50)
+        OrnsteinUhlenbeckTask(num_obs=50, num_times=25, step=0.2, variance=0.1, start=10.0)
+        >>> print(get_task("gaussian").card)
+        Gaussian location
+          prior          theta ~ N(0, I_d)
+          ...
+    """
+    return TASKS[checks.choice(name, tuple(TASKS), "task")](**options)
+
+
+__all__ = [
+    "TASKS",
+    "CryoEMTask",
+    "GaussianFactorTask",
+    "GaussianTask",
+    "OrnsteinUhlenbeckTask",
+    "SIRTask",
+    "Task",
+    "get_task",
+]

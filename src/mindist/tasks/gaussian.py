@@ -11,14 +11,19 @@ Contamination replaces each observation, with probability :math:`\epsilon`, by t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 
+from mindist import checks
+from mindist.tasks.set_network import SetNetwork
+from mindist.tasks.task import Task
+
 
 @dataclass(frozen=True)
-class GaussianTask:
+class GaussianTask(Task):
     """Location of a Gaussian with known unit covariance, under outlier contamination.
 
     Arguments:
@@ -38,15 +43,41 @@ class GaussianTask:
     dim: int = 2
     num_obs: int = 100
 
+    name: ClassVar[str] = "gaussian"
+    num_simulations: ClassVar[int] = 50_000
+    card: ClassVar[str] = """\
+Gaussian location
+  prior          theta ~ N(0, I_d)
+  simulator      x_n ~ N(theta, I_d), n = 1, ..., N
+  summary        the sample mean (sufficient); the paper learns one, see summary_network
+  contamination  with probability epsilon, x_n becomes z_n delta (1, ..., 1), z_n = +1 or -1
+  defaults       d = 2, N = 100, delta = 3; 50,000 simulations
+  reference      Elsemueller et al., Does unsupervised domain adaptation improve the robustness of
+                 amortized Bayesian inference?, 2025, Experiment 2"""
+
+    def __post_init__(self) -> None:
+        checks.positive(self.dim, "dim")
+        checks.positive(self.num_obs, "num_obs")
+
     @property
-    def prior(self) -> MultivariateNormal:
-        """The standard normal prior, as a torch distribution."""
-        return MultivariateNormal(torch.zeros(self.dim), torch.eye(self.dim))
+    def dim_theta(self) -> int:
+        """d, the number of parameters."""
+        return self.dim
+
+    @property
+    def dim_summary(self) -> int:
+        """d, the length of a mean."""
+        return self.dim
 
     @property
     def event_shape(self) -> tuple[int, ...]:
         """The shape of one observation."""
         return (self.dim,)
+
+    @property
+    def prior(self) -> MultivariateNormal:
+        """The standard normal prior, as a torch distribution."""
+        return MultivariateNormal(torch.zeros(self.dim), torch.eye(self.dim))
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
         """Parameters `(num, d)` from the prior."""
@@ -56,9 +87,9 @@ class GaussianTask:
         self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
     ) -> Tensor:
         """Datasets `(B, N, d)` given parameters `(B, d)`."""
-        num_observations = self.num_obs if num_observations is None else num_observations
-        noise = torch.randn(len(theta), num_observations, self.dim, generator=generator)
-        return theta[:, None] + noise
+        theta = checks.parameters(theta, self.prior, "finite numbers")
+        N = checks.size(num_observations, self.num_obs)
+        return theta[:, None] + torch.randn(len(theta), N, self.dim, generator=generator)
 
     @staticmethod
     def summary(x: Tensor) -> Tensor:
@@ -76,7 +107,8 @@ class GaussianTask:
             delta: Size of an outlier's coordinates; its sign is drawn, the same in all coordinates.
             generator: Chooses observations and signs.
         """
-        replaced = torch.rand(x.shape[:2], generator=generator) < epsilon
+        x = checks.datasets(x, self.event_shape)
+        replaced = torch.rand(x.shape[:2], generator=generator) < checks.fraction(epsilon)
         sign = 2.0 * torch.randint(2, (*x.shape[:2], 1), generator=generator) - 1
         return torch.where(replaced[..., None], (delta * sign).to(x.dtype), x)
 
@@ -99,27 +131,3 @@ class GaussianTask:
         layers and are averaged, so that it is invariant to their order and takes any N.
         """
         return SetNetwork(self.dim, width, self.dim)
-
-
-class SetNetwork(nn.Module):
-    r"""A permutation-invariant network :math:`f(x_{1:N}) = \rho(\frac1N \sum_n \phi(x_n))`.
-
-    Reference: Zaheer et al., Deep Sets, NeurIPS 2017.
-
-    Arguments:
-        inputs: Length of an observation.
-        width: Units of the hidden layers.
-        outputs: Length of the summary.
-    """
-
-    def __init__(self, inputs: int, width: int, outputs: int) -> None:
-        super().__init__()
-        self.phi = nn.Sequential(
-            nn.Linear(inputs, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
-        )
-        self.rho = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, outputs))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Summaries `(B, outputs)` of datasets `(B, N, inputs)`."""
-        result: Tensor = self.rho(self.phi(x).mean(-2))
-        return result

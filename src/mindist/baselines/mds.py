@@ -1,0 +1,88 @@
+r"""Minimum-distance summaries as methods of the benchmark.
+
+The paper's three variants, and the package's default: a `MinimumDistance` fitted to the same
+simulations, and an NPE queried at the summary :math:`s^\star` that it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from torch import Tensor
+
+from mindist import checks
+from mindist.adaptation import Adaptation
+from mindist.baselines.method import Method, Options, Simulations, one_dataset
+from mindist.baselines.npe import train_neural_posterior
+from mindist.minimum_distance import PAPER_VARIANTS, MinimumDistance
+from mindist.posteriors.robust import RobustPosterior
+from mindist.protocols import Array, Summary
+from mindist.tasks.task import Task
+
+Builder = Callable[[Task, Simulations, Options], Method]
+
+
+class MinimumDistanceMethod:
+    """A `RobustPosterior`, queried like every other method.
+
+    Arguments:
+        posterior: Over raw datasets.
+    """
+
+    def __init__(self, posterior: RobustPosterior) -> None:
+        self.posterior = posterior
+
+    def adapt(self, x: Array) -> Adaptation:
+        """What was found about the datasets."""
+        return self.posterior.adapt(x)
+
+    def used_summary(self, x: Array) -> Tensor:
+        """The adapted summaries `(B, d_s)`."""
+        batch, _ = checks.observed(x, self.posterior.mds.event_shape)
+        return self.posterior.adapt(batch).s_star
+
+    def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
+        batch = one_dataset(x, self.posterior.mds.event_shape)
+        return self.sample_batched(sample_shape, batch, seed=seed)[..., 0, :]
+
+    def sample_batched(
+        self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
+    ) -> Tensor:
+        """Samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+        batch, _ = checks.observed(x, self.posterior.mds.event_shape)
+        return self.posterior.sample_batched(sample_shape, batch, seed=seed)
+
+
+def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistance:
+    """The estimator of a variant: "default", or one of the paper's, "rf", "dec" and "kl"."""
+    checks.choice(variant, ("default", *PAPER_VARIANTS), "variant")
+    if variant == "default":
+        return MinimumDistance(summary, bandwidth=options.bandwidth, seed=options.seed)
+    return MinimumDistance.paper(
+        summary, variant=variant, bandwidth=options.bandwidth, seed=options.seed
+    )
+
+
+def train_minimum_distance(
+    task: Task, simulations: Simulations, options: Options, *, variant: str
+) -> MinimumDistanceMethod:
+    """Train an NPE, or take the one of the options, and fit the estimator beside it."""
+    npe = train_neural_posterior(task, simulations, options)
+    mds = unfitted(variant, npe.summary, options).fit(simulations.x)
+    return MinimumDistanceMethod(RobustPosterior(npe.posterior, mds))
+
+
+def minimum_distance_builder(variant: str) -> Builder:
+    """`train_minimum_distance` of one variant, as the registry of methods wants it."""
+    return partial(train_minimum_distance, variant=variant)
+
+
+__all__ = [
+    "Builder",
+    "MinimumDistanceMethod",
+    "minimum_distance_builder",
+    "train_minimum_distance",
+    "unfitted",
+]

@@ -1,0 +1,137 @@
+r"""The Gaussian factor model (appendix "Data Dimension Ablation").
+
+.. math::
+    \theta \sim \mathcal{N}_2(0, I), \qquad x_i \mid \theta \sim \mathcal{N}_D(A \theta, I_D),
+    \qquad s = A^+ \bar x .
+
+The observations have D coordinates, parameters and summary keep two. The paper calls
+:math:`A \in \mathbb{R}^{D \times 2}` a random projection and gives no law. Here its columns are a
+uniformly random orthonormal pair (the Q factor of a Gaussian matrix), so that :math:`A^+ = A^\top`,
+:math:`s \mid \theta \sim \mathcal{N}(\theta, I / N)` and
+
+.. math:: \theta \mid x_{1:N} \sim \mathcal{N}_2\left(\frac{N}{N+1} s, \frac{1}{N+1} I\right)
+
+for every D, as in the Gaussian task with d = 2. The shift by an outlier has mean square
+:math:`\mathbb{E} \|A^\top \delta (1, \ldots, 1)\|^2 = 2 \delta^2` for every D too: nothing but the
+dimension changes. With independent entries of a fixed variance the information on theta would grow
+with D instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Independent, MultivariateNormal, Normal
+
+from mindist import checks
+from mindist.tasks.gaussian import GaussianTask
+from mindist.tasks.set_network import SetNetwork
+from mindist.tasks.task import Task
+
+_LOCATION = GaussianTask()
+
+
+@dataclass(frozen=True)
+class GaussianFactorTask(Task):
+    """Two factors of a D-dimensional Gaussian, under outlier contamination.
+
+    Arguments:
+        dim: D, the number of coordinates of an observation, at least 2.
+        num_obs: N, the default number of observations of a dataset.
+        seed: Of the matrix A.
+
+    Example:
+        >>> task, generator = GaussianFactorTask(dim=50), torch.Generator().manual_seed(0)
+        >>> theta = task.sample_prior(3, generator)
+        >>> x = task.simulate(theta, generator=generator)
+        >>> x.shape, task.summary(x).shape
+        (torch.Size([3, 100, 50]), torch.Size([3, 2]))
+        >>> bool((task.summary(x) - theta).abs().max() < 0.5)
+        True
+    """
+
+    dim: int = 10
+    num_obs: int = 100
+    seed: int = 0
+
+    name: ClassVar[str] = "gaussian_factor"
+    dim_theta: ClassVar[int] = 2
+    dim_summary: ClassVar[int] = 2
+    num_simulations: ClassVar[int] = 50_000
+    card: ClassVar[str] = """\
+Gaussian factor model
+  prior          theta ~ N(0, I_2)
+  simulator      x_n ~ N(A theta, I_D), n = 1, ..., N; A (D x 2) with random orthonormal columns
+  summary        A^+ x_bar, where A^+ is the transpose of A (sufficient)
+  contamination  with probability epsilon, x_n becomes z_n delta (1, ..., 1), z_n = +1 or -1
+  defaults       D = 10 (paper: 2, 5, 10, 50, 100), N = 100, delta = 5; 50,000 simulations
+  reference      the paper, appendix Data Dimension Ablation"""
+
+    def __post_init__(self) -> None:
+        checks.positive(self.num_obs, "num_obs")
+        if self.dim < 2:
+            raise ValueError(
+                f"dim: expected at least 2 coordinates, one for each factor, got {self.dim}."
+            )
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """The shape of one observation."""
+        return (self.dim,)
+
+    @property
+    def prior(self) -> MultivariateNormal:
+        """The standard normal prior, as a torch distribution."""
+        return _LOCATION.prior
+
+    @cached_property
+    def projection(self) -> Tensor:
+        """A, `(D, 2)`, with orthonormal columns, uniformly distributed over the seeds."""
+        generator = torch.Generator().manual_seed(self.seed)
+        normal = torch.randn(self.dim, 2, generator=generator, dtype=torch.float64)
+        Q, R = torch.linalg.qr(normal)
+        A: Tensor = Q * R.diagonal().sign()  # without the signs it would not be uniform
+        return A.float()
+
+    def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
+        """Parameters `(num, 2)` from the prior."""
+        return _LOCATION.sample_prior(num, generator)
+
+    def simulate(
+        self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
+    ) -> Tensor:
+        """Datasets `(B, N, D)` given parameters `(B, 2)`."""
+        theta = checks.parameters(theta, self.prior, "finite numbers")
+        N = checks.size(num_observations, self.num_obs)
+        mean = theta @ self.projection.to(theta.dtype).T
+        return mean[:, None] + torch.randn(len(theta), N, self.dim, generator=generator)
+
+    def summary(self, x: Tensor) -> Tensor:
+        """The least-squares factors `(B, 2)` of the mean of datasets `(B, N, D)`."""
+        return x.mean(1) @ self.projection.to(x.dtype)
+
+    def contaminate(
+        self, x: Tensor, epsilon: float, *, delta: float = 5.0, generator: torch.Generator
+    ) -> Tensor:
+        """Datasets `(B, N, D)` with each observation replaced with probability epsilon.
+
+        Arguments:
+            x: Clean datasets `(B, N, D)`.
+            epsilon: Contaminated fraction.
+            delta: Size of an outlier's coordinates; its sign is drawn, the same in all coordinates.
+            generator: Chooses observations and signs.
+        """
+        outliers = GaussianTask(self.dim)
+        return outliers.contaminate(x, epsilon, delta=delta, generator=generator)
+
+    def posterior(self, x: Tensor) -> Independent[Normal]:
+        """The exact posterior given datasets `(B, N, D)`, a batch of B distributions over theta."""
+        return _LOCATION.posterior_given_mean(self.summary(x), x.shape[1])
+
+    def summary_network(self, width: int = 64) -> nn.Module:
+        """A fully connected network on a set of observations, `(B, N, D)` to `(B, 2)`."""
+        return SetNetwork(self.dim, width, self.dim_summary)

@@ -1,0 +1,232 @@
+r"""Coordinates of a molecule in several conformations, for the cryo-EM task.
+
+The paper images HSP90 in 20 conformations (1,207 C-alpha atoms), a tensor that the public cryoSBI
+repository holds without naming a licence. It is not ours to ship: `hsp90` reads it from a path or
+downloads it from its public home, and checks its SHA-256 before anything is loaded. Without it
+the task runs on `synthetic_chain`, a molecule of our own of about the same size and motion.
+
+References: Dingeldein et al., Amortized template matching of molecular conformations from
+cryoelectron microscopy images using simulation-based inference, PNAS 2025 (cryoSBI, HSP90).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.tasks.threads import one_thread
+
+HSP90_SHA256 = "218c48ca3b409124960f735304863a9b15406815ea08afe01a0bdea1fb9aeb22"
+HSP90_VARIABLE = "MINDIST_HSP90"
+"""The environment variable that may hold the path of the HSP90 file."""
+HSP90_URL = (  # the commit of cryoSBI that the paper's code was run with
+    "https://raw.githubusercontent.com/flatironinstitute/cryoSBI/"
+    "8e5832ecda626e9ab58d18cb215b5db6789533ee/tests/models/hsp90_models.pt"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Molecule:
+    """Conformations of one molecule, ordered along its motion.
+
+    Arguments:
+        name: What to call it.
+        coordinates: Positions of its atoms in Angstrom, `(C, 3, A)`: C conformations, A atoms.
+
+    Example:
+        >>> molecule = Molecule("dumbbell", torch.tensor([[[-9.0, 9.0], [0.0, 0.0], [0.0, 0.0]]]))
+        >>> molecule.num_conformations, molecule.num_atoms, molecule.radius
+        (1, 2, 9.0)
+    """
+
+    name: str
+    coordinates: Tensor = field(repr=False)
+
+    def __post_init__(self) -> None:
+        checks.coordinates(self.coordinates)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Molecule):
+            return NotImplemented
+        return self.name == other.name and torch.equal(self.coordinates, other.coordinates)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.coordinates.shape))
+
+    @property
+    def num_conformations(self) -> int:
+        """C, the number of conformations."""
+        return self.coordinates.shape[0]
+
+    @property
+    def num_atoms(self) -> int:
+        """A, the number of atoms."""
+        return self.coordinates.shape[2]
+
+    @property
+    def radius(self) -> float:
+        """The largest distance of an atom from the origin, over all conformations."""
+        return float(self.coordinates.norm(dim=1).max())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], name: str | None = None) -> Molecule:
+        """A molecule of your own: a `.pt` file that holds one tensor `(C, 3, A)`, in Angstrom.
+
+        Coordinates are used as they are: centre them, because particles are centred in images.
+
+        Arguments:
+            path: A file written by `torch.save`; tensors are read from it and nothing is executed.
+            name: What to call it; the file's name by default.
+        """
+        path = _file(path)
+        try:
+            coordinates = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # whatever torch meets in a file that is not its own
+            raise ValueError(
+                f"path: expected a file that torch.save wrote from one tensor, got {path}, which "
+                f"torch.load cannot read ({type(error).__name__}). Save the coordinates with "
+                "torch.save(coordinates, path)."
+            ) from error
+        coordinates = checks.coordinates(coordinates, f"path ({path})")
+        return cls(path.stem if name is None else name, coordinates.float())
+
+
+def hsp90(path: str | os.PathLike[str] | None = None) -> Molecule:
+    """HSP90 in 20 conformations, 1,207 C-alpha atoms each, as in the paper.
+
+    The file is `path` if given, else what the environment variable `MINDIST_HSP90` names, else it
+    is downloaded once, with pooch, to the cache folder of the user. Its SHA-256 is checked first.
+
+    Arguments:
+        path: Where the file `hsp90_models.pt` of cryoSBI lies.
+    """
+    given = path if path is not None else os.environ.get(HSP90_VARIABLE)
+    file = _file(given) if given else _download()
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if digest != HSP90_SHA256:
+        raise ValueError(
+            f"path: expected the HSP90 file of cryoSBI, with SHA-256 {HSP90_SHA256}, got {file} "
+            f"with SHA-256 {digest}. Fetch it again from {HSP90_URL}, or load a molecule of your "
+            "own with Molecule.load(path)."
+        )
+    return Molecule.load(file, "HSP90")  # the hash vouches for its shape
+
+
+def _file(path: str | os.PathLike[str]) -> Path:
+    if not Path(path).is_file():
+        raise ValueError(
+            f"path: expected a file with coordinates, got {os.fspath(path)!r}, which is not a "
+            f"file. Check the argument and the environment variable {HSP90_VARIABLE}."
+        )
+    return Path(path)
+
+
+def _download() -> Path:
+    """Fetch the HSP90 file with pooch, which verifies its hash and keeps it."""
+    try:
+        import pooch  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError as error:
+        raise ImportError(
+            "Downloading HSP90 needs pooch. Install it with: pip install 'mindist[cryo]'. Or "
+            f"fetch {HSP90_URL} yourself and pass its path, or set {HSP90_VARIABLE} to it."
+        ) from error
+    try:
+        found = pooch.retrieve(
+            HSP90_URL,
+            known_hash=f"sha256:{HSP90_SHA256}",
+            fname="hsp90_models.pt",
+            path=pooch.os_cache("mindist"),
+        )
+    except Exception as error:  # no network, a proxy, a moved file, a changed hash
+        raise OSError(
+            f"Could not download HSP90 from {HSP90_URL} ({error}). Fetch the file on another "
+            f"machine and pass its path, or set {HSP90_VARIABLE} to it; synthetic_chain() needs "
+            "no file."
+        ) from error
+    return Path(found)
+
+
+# ------------------------------------------------------------------------- a molecule of our own
+
+BOND = 3.8  # Angstrom between consecutive C-alpha atoms of a protein
+BEADS = 400  # of each domain, three domains
+DOMAIN_RADIUS = 24.0  # Angstrom; 400 residues of about 140 cubic Angstrom each fill such a ball
+ARM = 54.0  # Angstrom from the centre of the core to the centre of an arm
+HALF_ANGLE = 35.0  # degrees between each arm and their bisector, when closed
+OPENING = 20.0  # degrees by which each arm has turned in the last conformation
+CLEARANCE = 4.4  # Angstrom that a bead keeps from the others where it can
+
+
+@cache
+def synthetic_chain(num_conformations: int = 20) -> Molecule:
+    r"""A hinged chain of 1,200 beads: two globular arms on a globular core that open like a V.
+
+    Conformation c turns the arms, as rigid bodies about the beads that join them to the core, by
+    :math:`\pm c / (C - 1)` times 20 degrees. Consecutive beads are 3.8 Angstrom apart in all of
+    them, and the root mean squared deviation from conformation 0, after superposition, rises
+    almost linearly to about 10 Angstrom, as for HSP90. Deterministic; each conformation is centred.
+
+    Arguments:
+        num_conformations: C, at least 2.
+
+    Example:
+        >>> molecule = synthetic_chain()
+        >>> molecule.coordinates.shape
+        torch.Size([20, 3, 1200])
+        >>> bonds = molecule.coordinates.diff(dim=2).norm(dim=1)
+        >>> bool((bonds - 3.8).abs().max() < 1e-4)
+        True
+    """
+    if num_conformations < 2:
+        raise ValueError(f"num_conformations: expected at least 2, got {num_conformations}.")
+    beads = _walk()
+    frames = []
+    for turn in torch.linspace(0, math.radians(OPENING), num_conformations, dtype=torch.float64):
+        left, core, right = beads.split(BEADS)
+        left = _turn(left, core[0], -turn)
+        right = _turn(right, core[-1], turn)
+        frame = torch.cat((left, core, right))
+        frames.append((frame - frame.mean(0)).T)
+    return Molecule("synthetic chain", torch.stack(frames).float())
+
+
+def _turn(points: Tensor, pivot: Tensor, angle: Tensor) -> Tensor:
+    """Points `(n, 3)` turned about the y axis through the pivot `(3,)`; positive opens to +x."""
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    x, y, z = (points - pivot).unbind(1)
+    return torch.stack((cos * x + sin * z, y, cos * z - sin * x), 1) + pivot
+
+
+def _walk() -> Tensor:
+    """The closed conformation `(1200, 3)`: one self-avoiding walk through the three balls."""
+    generator = torch.Generator().manual_seed(90)
+    tilt = math.radians(HALF_ANGLE)
+    right = torch.tensor([math.sin(tilt), 0.0, math.cos(tilt)], dtype=torch.float64) * ARM
+    left = right * torch.tensor([-1.0, 1.0, 1.0])
+    centres = torch.stack((left, torch.zeros_like(left), right)).repeat_interleave(BEADS, 0)
+    beads = centres.clone()  # the walk starts at the centre of the left arm
+    with one_thread():
+        for i in range(1, len(beads)):
+            beads[i] = _step(beads[:i], centres[i], generator)
+    return beads
+
+
+def _step(beads: Tensor, centre: Tensor, generator: torch.Generator) -> Tensor:
+    """The best of 32 directions from the last bead: in the ball, or on the way, and not crowded."""
+    direction = torch.randn(32, 3, dtype=torch.float64, generator=generator)
+    candidates = beads[-1] + BOND * direction / direction.norm(dim=1, keepdim=True)
+    farthest = ((beads[-1] - centre).norm() - 0.8 * BOND).clamp(min=DOMAIN_RADIUS)
+    excess = ((candidates - centre).norm(dim=1) - farthest).clamp(min=0)
+    distances = (candidates[:, None] - beads).norm(dim=2)
+    distances[:, -1] = CLEARANCE  # the bond
+    crowding = (CLEARANCE - distances.amin(1)).clamp(min=0)
+    best: Tensor = candidates[(2 * excess + crowding).argmin()]
+    return best

@@ -1,0 +1,161 @@
+r"""The Ornstein-Uhlenbeck process (appendix "OUP Task").
+
+.. math::
+    \theta \sim \mathrm{U}[0, 2] \times \mathrm{U}[-2, 2], \qquad
+    dX_t = \theta_1 (e^{\theta_2} - X_t) \, dt + \sigma \, dW_t, \qquad X_0 = 10,
+
+discretised by Euler and Maruyama with step :math:`\Delta`,
+
+.. math:: X_{t+1} = X_t + \theta_1 \Delta (e^{\theta_2} - X_t) + \sigma \sqrt\Delta \, \xi_t .
+
+An observation is a trajectory of T values, the first of which is :math:`X_0`. The summary of N
+trajectories is their mean, variance and lag-1 correlation over all trajectories and times.
+Contamination replaces trajectories by ones that explode: :math:`\theta = (-0.5, 1)`, with
+:math:`\sigma^2 = 0.5`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Independent, Uniform
+
+from mindist import checks
+from mindist.tasks.lag_correlation import lag_correlation
+from mindist.tasks.set_network import SetNetwork
+from mindist.tasks.task import Task
+
+LOW, HIGH = (0.0, -2.0), (2.0, 2.0)
+
+
+@dataclass(frozen=True)
+class OrnsteinUhlenbeckTask(Task):
+    """Speed and log level of mean reversion, from short noisy trajectories.
+
+    Arguments:
+        num_obs: N, the default number of trajectories of a dataset.
+        num_times: T, the number of values of a trajectory, the initial one included.
+        step: The time between two values.
+        variance: sigma^2, of the noise in a unit of time.
+        start: X_0.
+
+    Example:
+        >>> task, generator = OrnsteinUhlenbeckTask(), torch.Generator().manual_seed(0)
+        >>> x = task.simulate(torch.tensor([[1.0, 0.5]]), generator=generator)
+        >>> x.shape, task.summary(x)
+        (torch.Size([1, 100, 25]), tensor([[3.3173, 5.0554, 0.9969]]))
+        >>> task.contaminate(x, 0.1, generator=generator).max() > 50
+        tensor(True)
+    """
+
+    num_obs: int = 100
+    num_times: int = 25
+    step: float = 0.2
+    variance: float = 0.1
+    start: float = 10.0
+
+    name: ClassVar[str] = "oup"
+    dim_theta: ClassVar[int] = 2
+    dim_summary: ClassVar[int] = 3
+    num_simulations: ClassVar[int] = 10_000
+    card: ClassVar[str] = """\
+Ornstein-Uhlenbeck process
+  prior          theta_1 ~ U[0, 2], theta_2 ~ U[-2, 2]
+  simulator      dX = theta_1 (exp(theta_2) - X) dt + sigma dW, X_0 = 10, Euler-Maruyama
+  summary        mean, variance and lag-1 correlation over all trajectories and times
+  contamination  with probability epsilon, a trajectory comes from theta = (-0.5, 1), sigma^2 = 0.5
+  defaults       N = 100, T = 25 (X_0 included), dt = 0.2, sigma^2 = 0.1; 10,000 simulations
+  reference      Huang et al., Learning robust statistics for simulation-based inference under model
+                 misspecification, NeurIPS 2023"""
+
+    def __post_init__(self) -> None:
+        checks.positive(self.num_obs, "num_obs")
+        if self.num_times < 3:
+            raise ValueError(
+                "num_times: expected at least 3 values of a trajectory, which a lag-1 correlation "
+                f"needs, got {self.num_times}."
+            )
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """The shape of one trajectory."""
+        return (self.num_times,)
+
+    @property
+    def prior(self) -> Independent[Uniform]:
+        """The uniform prior on a box, as a torch distribution."""
+        return Independent(Uniform(torch.tensor(LOW), torch.tensor(HIGH)), 1)
+
+    def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
+        """Parameters `(num, 2)` from the prior."""
+        low, high = torch.tensor(LOW), torch.tensor(HIGH)
+        return low + (high - low) * torch.rand(num, 2, generator=generator)
+
+    def simulate(
+        self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
+    ) -> Tensor:
+        """Trajectories `(B, N, T)` given parameters `(B, 2)`."""
+        box = "0 <= theta_1 <= 2 and -2 <= theta_2 <= 2"
+        theta = checks.parameters(theta, self.prior, box)
+        N = checks.size(num_observations, self.num_obs)
+        return self._trajectories(theta, N, self.variance, generator)
+
+    def _trajectories(
+        self, theta: Tensor, num: int, variance: float, generator: torch.Generator
+    ) -> Tensor:
+        """Trajectories `(B, num, T)` for any parameters `(B, 2)`."""
+        # Time comes first while stepping, so that each step reads and writes memory in order.
+        x = torch.randn(self.num_times, len(theta), num, generator=generator)
+        x *= (variance * self.step) ** 0.5
+        x[0] = self.start
+        rate = (theta[:, :1] * self.step).to(x.dtype)
+        keep, pull = 1 - rate, rate * theta[:, 1:].exp().to(x.dtype)
+        for now, after in pairwise(x):
+            after.add_(pull).addcmul_(now, keep)
+        return x.permute(1, 2, 0).contiguous()
+
+    @staticmethod
+    def summary(x: Tensor) -> Tensor:
+        """Mean, variance and lag-1 correlation `(B, 3)` over trajectories and times `(B, N, T)`."""
+        x = checks.datasets(x, x.shape[-1:])
+        values = x.flatten(1)
+        correlation = lag_correlation(x[..., :-1].flatten(1), x[..., 1:].flatten(1))
+        return torch.stack([values.mean(1), values.var(1, correction=0), correlation], 1)
+
+    def contaminate(
+        self,
+        x: Tensor,
+        epsilon: float,
+        *,
+        theta: Sequence[float] = (-0.5, 1.0),
+        variance: float = 0.5,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Trajectories `(B, N, T)`, each replaced with probability epsilon.
+
+        Arguments:
+            x: Clean datasets `(B, N, T)`.
+            epsilon: Contaminated fraction.
+            theta: Parameters of the contamination, which may lie outside the prior.
+            variance: Its sigma^2.
+            generator: Chooses trajectories and draws their replacements.
+        """
+        x = checks.datasets(x, self.event_shape)
+        replaced = torch.rand(x.shape[:2], generator=generator) < checks.fraction(epsilon)
+        strange = torch.tensor([tuple(theta)])
+        result = x.clone()
+        drawn = self._trajectories(strange, int(replaced.sum()), variance, generator)
+        result[replaced] = drawn[0].to(x.dtype)
+        return result
+
+    def summary_network(self, width: int = 64) -> nn.Module:
+        """A fully connected network on a set of trajectories, `(B, N, T)` to `(B, 3)`.
+
+        The "learned encoder" of the paper's appendix, to be trained jointly with an NPE and frozen.
+        """
+        return SetNetwork(self.num_times, width, self.dim_summary)

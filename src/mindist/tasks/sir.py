@@ -1,0 +1,223 @@
+r"""An epidemic with a fluctuating reproduction number (appendix "SIR Task").
+
+.. math::
+    (\beta, \gamma) \sim \mathrm{U}\{0 < \gamma < \beta < 0.5\}, \qquad
+    \dot S = -\gamma R_0 S I, \quad \dot I = \gamma R_0 S I - \gamma I, \quad \dot R = \gamma I,
+
+.. math::
+    dR_0 = \eta (\beta / \gamma - R_0) \, dt + \sigma \sqrt{|R_0|} \, dW_t .
+
+An observation is the number of infected people on each of T days, :math:`X_t = 10{,}000 \, I_t`,
+from day 0 with :math:`(S, I, R) = (0.999, 0.001, 0)`. Stepping the transmission rate
+:math:`b = \gamma R_0` instead of :math:`R_0`,
+
+.. math:: db = \eta (\beta - b) \, dt + \sigma \sqrt{\gamma |b|} \, dW_t ,
+
+is the same Euler-Maruyama scheme, and stays well scaled where :math:`\gamma` is tiny and
+:math:`R_0` huge. R is never needed: :math:`R = 1 - S - I` at every step.
+
+Contamination is late reporting: of the counts of Saturday and Sunday 5% are reported on Monday.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mindist import checks
+from mindist.tasks.lag_correlation import lag_correlation
+from mindist.tasks.set_network import Asinh, SetNetwork
+from mindist.tasks.task import Task
+from mindist.tasks.triangle import UniformTriangle
+
+BOUND = 0.5  # of beta; the paper's prior
+INFECTED = 1e-3  # fraction of the population on day 0; the paper's initial state
+SATURDAY, MONDAY = 1, 3  # days of the first week, day 0 being a Friday as in Ward et al.'s code
+TINY = 1e-37  # a floor under logarithms and roots, near the smallest positive float32
+BLOCK = 20_000  # trajectories stepped at once: what one step touches stays in the cache
+THREADED = 2**15  # values from which on torch splits an operation between threads
+
+
+@dataclass(frozen=True)
+class SIRTask(Task):
+    """Infection and recovery rate of an epidemic, from daily counts of the infected.
+
+    Arguments:
+        num_obs: N, the default number of trajectories of a dataset.
+        num_days: T, the number of daily counts of a trajectory, day 0 included.
+        population: People; the counts are this times the infected fraction.
+        reversion: eta, the speed at which R_0 returns to beta / gamma.
+        volatility: sigma, of R_0.
+        steps_per_day: Euler-Maruyama steps in a day.
+
+    Example:
+        >>> task, generator = SIRTask(), torch.Generator().manual_seed(0)
+        >>> x = task.simulate(torch.tensor([[0.4, 0.1]]), generator=generator)
+        >>> x.shape, task.summary(x).shape
+        (torch.Size([1, 100, 365]), torch.Size([1, 6]))
+        >>> late = task.contaminate(x, 1.0, generator=generator)
+        >>> (late / x)[0, 0, :7]
+        tensor([1.0000, 0.9500, 0.9500, 1.0684, 1.0000, 1.0000, 1.0000])
+    """
+
+    num_obs: int = 100
+    num_days: int = 365
+    population: float = 10_000.0
+    reversion: float = 0.05
+    volatility: float = 0.05
+    steps_per_day: int = 1
+
+    name: ClassVar[str] = "sir"
+    dim_theta: ClassVar[int] = 2
+    dim_summary: ClassVar[int] = 6
+    num_simulations: ClassVar[int] = 10_000
+    card: ClassVar[str] = """\
+SIR with stochastic reproduction number
+  prior          (beta, gamma) uniform on the triangle 0 < gamma < beta < 0.5
+  simulator      dS = -gamma R0 S I dt, dI = gamma R0 S I dt - gamma I dt, dR = gamma I dt,
+                 dR0 = eta (beta / gamma - R0) dt + sigma sqrt|R0| dW; counts 10,000 I, daily
+  summary        log mean, log median, log peak, log day of the peak, log day of half the total,
+                 lag-1 correlation, of each trajectory, averaged over trajectories
+  contamination  with probability epsilon, 5% of a trajectory's Saturday and Sunday counts are
+                 reported on the Monday after
+  defaults       N = 100, T = 365, eta = sigma = 0.05, (S, I, R) = (0.999, 0.001, 0) on day 0;
+                 10,000 simulations
+  reference      Ward et al., Robust neural posterior estimation and statistical model criticism,
+                 NeurIPS 2022"""
+
+    def __post_init__(self) -> None:
+        checks.positive(self.num_obs, "num_obs")
+        checks.positive(self.steps_per_day, "steps_per_day")
+        if self.num_days < 3:
+            raise ValueError(
+                "num_days: expected at least 3 daily counts, which a lag-1 correlation needs, got "
+                f"{self.num_days}."
+            )
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """The shape of one trajectory."""
+        return (self.num_days,)
+
+    @property
+    def prior(self) -> UniformTriangle:
+        """The uniform prior of (beta, gamma) on the triangle, as a torch distribution."""
+        return UniformTriangle(BOUND)
+
+    def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
+        """Parameters `(num, 2)`, beta and gamma, from the prior."""
+        return self.prior.draw((num,), generator)
+
+    def simulate(
+        self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
+    ) -> Tensor:
+        """Daily counts `(B, N, T)` given parameters `(B, 2)`, beta and gamma."""
+        theta = checks.parameters(theta, self.prior, f"0 < gamma < beta < {BOUND}").float()
+        N = checks.size(num_observations, self.num_obs)
+        x = torch.empty(len(theta), N, self.num_days)
+        rows = max(1, BLOCK // N)
+        for part, out in zip(theta.split(rows), x.split(rows), strict=True):
+            beta, gamma = (column.repeat_interleave(N) for column in part.T)
+            infected = self._infected(beta, gamma, generator)
+            torch.mul(infected.T.unflatten(0, out.shape[:2]), self.population, out=out)
+        return x
+
+    def _infected(self, beta: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:
+        """Infected fractions `(T, M)` of M trajectories, time first to write memory in order."""
+        dt = 1 / self.steps_per_day
+        decay, drift = 1 - self.reversion * dt, self.reversion * dt * beta
+        noise = self.volatility * (dt * gamma).sqrt()
+        recovery = gamma * dt
+        I = torch.empty(self.num_days, len(beta))  # noqa: E741
+        I[0] = INFECTED
+        S, b = torch.full_like(beta, 1 - INFECTED), beta.clone()
+        new, shock, root = (torch.empty_like(b) for _ in range(3))
+        for today, tomorrow in pairwise(I):
+            tomorrow.copy_(today)
+            for _ in range(self.steps_per_day):
+                torch.mul(b, S, out=new)
+                new.mul_(tomorrow).mul_(dt)
+                S.sub_(new)
+                tomorrow.addcmul_(tomorrow, recovery, value=-1).add_(new)
+                shock.normal_(generator=generator).mul_(noise)
+                # sqrt|b| as |b| / sqrt|b|: torch's sqrt hands even short vectors to MKL's threads,
+                # which is 100 times slower where the other cores are busy.
+                torch.abs(b, out=new)
+                torch.add(new, TINY, out=root).rsqrt_()
+                shock.mul_(new).mul_(root)
+                b.mul_(decay).add_(drift).add_(shock)
+        return I
+
+    @staticmethod
+    def summary(x: Tensor) -> Tensor:
+        """Six statistics of each trajectory, averaged over the dataset: `(B, N, T)` to `(B, 6)`.
+
+        Log mean, log median and log peak of the counts, log day of the peak, log day on which half
+        of the year's sum of counts is passed, and lag-1 correlation. Days are counted from 1, so
+        that their logarithms are finite. A mean, median or peak of zero, which no simulation has
+        but an observation may, counts as 1e-37 people; a constant trajectory has correlation 1. Of
+        an even number of days the median is the lower one.
+        """
+        x = checks.datasets(x, x.shape[-1:])
+        rows = max(1, (THREADED - 1) // x.shape[-1])
+        parts = [_statistics(part) for part in x.flatten(0, 1).split(rows)]
+        statistics = torch.cat(parts)
+        statistics[:, :5] = statistics[:, :5].clamp_min(TINY).log()
+        return statistics.reshape(*x.shape[:2], 6).mean(1)
+
+    def contaminate(
+        self,
+        x: Tensor,
+        epsilon: float,
+        *,
+        withheld: float = 0.05,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Daily counts `(B, N, T)`, each trajectory reported late with probability epsilon.
+
+        Arguments:
+            x: Clean datasets `(B, N, T)`.
+            epsilon: Contaminated fraction.
+            withheld: Fraction of the counts of Saturday and Sunday that is reported on the Monday
+                after; lost where the series ends before that Monday.
+            generator: Chooses trajectories.
+        """
+        x, rate = checks.datasets(x, self.event_shape), checks.fraction(withheld, "withheld")
+        late = torch.rand(x.shape[:2], generator=generator) < checks.fraction(epsilon)
+        result = x.clone()
+        counts = result[late]
+        missing = [rate * counts[:, day::7] for day in (SATURDAY, SATURDAY + 1)]
+        for day, lacking in zip((SATURDAY, SATURDAY + 1), missing, strict=True):
+            counts[:, day::7] -= lacking
+            mondays = counts[:, MONDAY::7]
+            mondays += lacking[:, : mondays.shape[1]]
+        result[late] = counts
+        return result
+
+    def summary_network(self, width: int = 64) -> nn.Module:
+        """A fully connected network on a set of trajectories, `(B, N, T)` to `(B, 6)`.
+
+        Its first layer compresses the counts, which range over orders of magnitude.
+        """
+        return SetNetwork(self.num_days, width, self.dim_summary, Asinh())
+
+
+def _statistics(x: Tensor) -> Tensor:
+    """Of trajectories `(M, T)`: mean, median, peak, its day, half day, correlation, `(M, 6)`."""
+    # Like all of a step, these operations stay on one thread; x.max(-1) or a logarithm would not.
+    total = x.cumsum(-1)
+    half_day = torch.searchsorted(total, total[:, -1:] / 2, right=True)[:, 0]
+    half_day.clamp_max_(x.shape[-1] - 1)  # a total of zero has no half to pass
+    columns = [
+        x.mean(-1),
+        x.median(-1).values,
+        x.amax(-1),
+        x.argmax(-1) + 1,
+        half_day + 1,
+        lag_correlation(x[:, :-1], x[:, 1:]),
+    ]
+    return torch.stack([column.to(x.dtype) for column in columns], -1)
