@@ -69,6 +69,7 @@ class MinimumDistance:
         bandwidth: Of the Gaussian kernel: `"median"`, a multiple such as `"0.5 median"`, or a
             number in the units of the data.
         num_features: K, the number of random Fourier features (512: the paper).
+        frequencies: Of the features: `"sobol"`, evenly spread, or `"random"`, independent.
         decoder: `"ridge"`, `"mlp"`, `"flow"`, or an unfitted decoder.
         search: Solver and starts, see `Search`.
         alpha: Level of the detection; only datasets with a p-value of at most alpha are adapted.
@@ -93,6 +94,7 @@ class MinimumDistance:
         *,
         bandwidth: float | str = "median",
         num_features: int = 512,
+        frequencies: str = "sobol",
         decoder: str | Decoder = "ridge",
         search: Search | None = None,
         alpha: float = 0.05,
@@ -102,12 +104,14 @@ class MinimumDistance:
         Summariser(summary)
         parse_bandwidth(bandwidth)
         checks.even(num_features, "num_features")
+        checks.choice(frequencies, ("sobol", "random"), "frequencies")
         if isinstance(decoder, str):
             checks.choice(decoder, tuple(DECODERS), "decoder")
             decoder = DECODERS[decoder]()
         self.summary = summary
         self.bandwidth = bandwidth
         self.num_features = num_features
+        self.frequencies = frequencies
         self.decoder = decoder
         self.search = Search() if search is None else search
         self.alpha = checks.level(alpha)
@@ -148,6 +152,7 @@ class MinimumDistance:
         return cls(
             summary,
             bandwidth=bandwidth,
+            frequencies="random",
             decoder=decoder,
             search=options,
             alpha=alpha,
@@ -178,7 +183,13 @@ class MinimumDistance:
         def make_features(sample: Tensor) -> FourierFeatures:
             bandwidth = choose_bandwidth(self.bandwidth, sample, sampling)
             shape, size = tuple(sample.shape[2:]), self.num_features
-            drawn = FourierFeatures.draw(shape, size, bandwidth=bandwidth, generator=drawing)
+            drawn = FourierFeatures.draw(
+                shape,
+                size,
+                bandwidth=bandwidth,
+                generator=drawing,
+                frequencies=self.frequencies,
+            )
             return drawn.to(self.device)
 
         simulations = embed_simulations(
@@ -307,6 +318,7 @@ class MinimumDistance:
         decoder_config, decoder_tensors = fitted.decoder.state()
         config = {
             "bandwidth": self.bandwidth,
+            "frequencies": self.frequencies,
             "search": asdict(self.search),
             "alpha": self.alpha,
             "seed": self.seed,
@@ -361,6 +373,7 @@ class MinimumDistance:
             summary,
             bandwidth=config["bandwidth"],
             num_features=features.num_features,
+            frequencies=config["frequencies"],
             decoder=decoder,
             search=Search(**{**search_config, "starts": starts}),
             alpha=config["alpha"],
