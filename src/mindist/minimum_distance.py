@@ -17,13 +17,22 @@ import copy
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist import checks, storage
-from mindist.adaptation import Adaptation, Bank, Detection, Search, Status, search
+from mindist.adaptation import (
+    Adaptation,
+    Bank,
+    Detection,
+    ReducedHead,
+    Search,
+    Status,
+    search,
+)
 from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.detection import NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
@@ -52,6 +61,11 @@ class Fitted:
     summarise: Summariser
     num_obs: int
     probe: Tensor
+
+    @cached_property
+    def head(self) -> ReducedHead:
+        """The decoder's last layer cut to its rank, computed once."""
+        return ReducedHead.of(self.decoder.weight)
 
     def distance(self, s: Tensor, z_bar: Tensor) -> Tensor:
         """Squared distances `(B,)` of embeddings `(B, K)` from the decoder's at `s`, `(B, d_s)`."""
@@ -273,6 +287,7 @@ class MinimumDistance:
             s_obs=detection.s_obs[chosen],
             z_bar=z_bar[chosen],
             generator=torch.Generator().manual_seed(self.seed),
+            head=fitted.head,
         )
         s_star, distance = detection.s_obs.clone(), detection.distance_obs.clone()
         s_star[chosen] = found.to(s_star.dtype)

@@ -76,8 +76,6 @@ class Detection:
 
     def __getitem__(self: T, index: int) -> T:
         """The part about one dataset of a batch."""
-        if not range(-len(self), len(self))[index] < len(self):
-            raise IndexError(index)
         per_dataset = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "threshold"}
         return replace(self, **{name: value[index] for name, value in per_dataset.items()})
 
