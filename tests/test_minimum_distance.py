@@ -295,6 +295,9 @@ def test_the_wrong_summary_is_noticed(saved):
 def test_files_hold_plain_tensors_and_folders_are_not_overwritten(mds_small, saved, tmp_path):
     tensors = safetensors.torch.load_file(saved / "tensors.safetensors")
     assert torch.equal(tensors["null.noise"], mds_small.fitted_.null.noise)
+    (tmp_path / "empty").mkdir()
+    mds_small.save(tmp_path / "empty")
+    assert (tmp_path / "empty" / "mindist.json").is_file()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("do not touch")
     with pytest.raises(FileExistsError, match="not a mindist artefact"):

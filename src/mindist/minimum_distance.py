@@ -360,8 +360,8 @@ class MinimumDistance:
     def load(
         cls,
         path: str | os.PathLike[str],
-        *,
         summary: Summary,
+        *,
         device: str | torch.device = "cpu",
     ) -> MinimumDistance:
         """Read an estimator that `save` wrote.
