@@ -116,20 +116,20 @@ class MinimumDistance:
         device: str | torch.device = "cpu",
     ) -> None:
         Summariser(summary)
-        parse_bandwidth(bandwidth)
+        number = parse_bandwidth(bandwidth)
         checks.even(num_features, "num_features")
         checks.choice(frequencies, ("sobol", "random"), "frequencies")
         if isinstance(decoder, str):
             checks.choice(decoder, tuple(DECODERS), "decoder")
             decoder = DECODERS[decoder]()
         self.summary = summary
-        self.bandwidth = bandwidth
+        self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
         self.num_features = num_features
         self.frequencies = frequencies
         self.decoder = decoder
         self.search = Search() if search is None else search
         self.alpha = checks.level(alpha)
-        self.seed = seed
+        self.seed = checks.integer(seed, "seed")
         self.device = torch.device(device)
         if self.search.divergence == "kl" and not isinstance(decoder, DensityDecoder):
             raise ValueError(
@@ -279,16 +279,7 @@ class MinimumDistance:
         batch = batch.to(self.device)
         detection, z_bar = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
-        found, ends = search(
-            fitted.decoder,
-            self.search,
-            fitted.bank,
-            x=batch[chosen],
-            s_obs=detection.s_obs[chosen],
-            z_bar=z_bar[chosen],
-            generator=torch.Generator().manual_seed(self.seed),
-            head=fitted.head,
-        )
+        found, ends = self._search(batch[chosen], detection.s_obs[chosen], z_bar[chosen])
         s_star, distance = detection.s_obs.clone(), detection.distance_obs.clone()
         s_star[chosen] = found.to(s_star.dtype)
         if self.search.divergence == "mmd":
@@ -310,6 +301,25 @@ class MinimumDistance:
             status=tuple(status),
         )
         return result[0] if single else result
+
+    def _search(self, x: Tensor, s_obs: Tensor, z_bar: Tensor) -> tuple[Tensor, tuple[Status, ...]]:
+        """Search for every dataset, a bounded number of them at a time."""
+        fitted = self._fitted()
+        found: list[Tensor] = [s_obs[:0].double()]
+        ends: tuple[Status, ...] = ()
+        for block in torch.arange(len(x), device=x.device).split(BLOCK_ROWS):
+            s_star, status = search(
+                fitted.decoder,
+                self.search,
+                fitted.bank,
+                x=x[block],
+                s_obs=s_obs[block],
+                z_bar=z_bar[block],
+                generator=torch.Generator().manual_seed(self.seed),
+                head=fitted.head,
+            )
+            found, ends = [*found, s_star], (*ends, *status)
+        return torch.cat(found), ends
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
