@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test fast lint types layers clean
+.PHONY: demo test fast lint types layers tabpfn clean
 
 demo: $(INSTALLED)  ## train, contaminate, compare: one table and one figure
 	$(BIN)/python -m mindist.experiments.demo
@@ -25,6 +25,9 @@ types: $(INSTALLED)
 
 layers: $(INSTALLED)
 	$(BIN)/lint-imports
+
+tabpfn: $(INSTALLED)  ## fetch the checkpoint that NPE-PFN needs, and check its hash
+	$(BIN)/python scripts/fetch_tabpfn.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from scipy import stats
 
 from mindist.features import (
     FourierFeatures,
@@ -48,6 +49,30 @@ def test_feature_error_falls_as_one_over_root_k():
         assert errors[-1] == pytest.approx(expected, rel=0.2)
     slope = (math.log(errors[-1]) - math.log(errors[0])) / math.log(sizes[-1] / sizes[0])
     assert slope == pytest.approx(-0.5, abs=0.05)
+
+
+def test_sobol_frequencies_are_normal_and_give_a_smaller_error():
+    x = torch.zeros(1, 2, dtype=torch.float64)
+    y = torch.tensor([[1.2, -0.9]], dtype=torch.float64)
+    products, frequencies = [], []
+    for seed in range(100):
+        generator = torch.Generator().manual_seed(seed)
+        features = FourierFeatures.draw(
+            (2,), 512, bandwidth=1.5, generator=generator, frequencies="sobol"
+        )
+        products.append(features(x)[0] @ features(y)[0])
+        frequencies.append(features.weight[:, 7] * 1.5)  # one column of each draw
+    exact = math.exp(-0.5)
+    random_error = math.sqrt((1 + math.exp(-2.0) - 2 * exact**2) / 512)
+    error = torch.stack(products) - exact
+    assert float(error.square().mean().sqrt()) < random_error / 3
+    assert abs(float(error.mean())) < 4 * float(error.std()) / 10
+    assert stats.kstest(torch.stack(frequencies).flatten().numpy(), "norm").pvalue > 0.01
+    generator = torch.Generator().manual_seed(0)
+    many = FourierFeatures.draw(
+        (30_000,), 4, bandwidth=1.0, generator=generator, frequencies="sobol"
+    )
+    assert many.weight.shape == (30_000, 2)  # more dimensions than Sobol has: independent draws
 
 
 def test_mmd_from_features_agrees_with_the_exact_mmd():

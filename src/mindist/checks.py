@@ -6,6 +6,7 @@ Each message names the argument, what was expected, what came, and what to do ne
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -26,6 +27,14 @@ def as_tensor(value: Any, name: str) -> Tensor:
         tensor([1., 2.])
     """
     if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise ValueError(
+                f"{name}: expected an array without masked elements, got {int(value.mask.sum())} "
+                "masked. Drop the observations that have any, or fill them as the simulator would."
+            )
+        if value.dtype.kind == "f" and value.dtype.itemsize > 8:
+            value = value.astype(np.float64)
+        value = np.asarray(value).astype(value.dtype.newbyteorder("="), copy=False)
         if value.dtype.kind not in "fiub":
             raise TypeError(
                 f"{name}: expected numbers, got a NumPy array of dtype {value.dtype}. "
@@ -139,7 +148,8 @@ def summaries(
         raise ValueError(
             f"{name}: expected summaries of shape {expected} for {num_datasets} datasets, got "
             f"shape {tuple(s.shape)}. A summary maps a batch of datasets (B, N, *event) to "
-            "(B, d_s): for the sample mean that is lambda x: x.mean(1), not x.mean(0)."
+            "(B, d_s): for the sample mean that is lambda x: x.mean(1), not x.mean(0); a single "
+            "number for each dataset needs [:, None]."
         )
     return s
 
@@ -197,9 +207,17 @@ def calibration_size(num_simulations: int, fraction: float, alpha: float) -> int
     return held_out
 
 
+def integer(value: Any, name: str) -> int:
+    """A whole number of any integer type."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected a whole number, got {value!r}.") from None
+
+
 def even(value: int, name: str) -> int:
     """A positive even number, such as one cosine and one sine for each frequency."""
-    if value < 2 or value % 2:
+    if integer(value, name) < 2 or value % 2:
         raise ValueError(
             f"{name}: expected a positive even number (a cosine and a sine for each "
             f"frequency), got {value}."
@@ -227,6 +245,19 @@ def same_summary(got: Tensor, stored: Tensor) -> None:
             f"{stored[0].tolist()} on a stored dataset, got one that gives {got[0].tolist()}. Pass "
             "the same function (and, for a network, the same weights)."
         )
+
+
+def given_summaries(given: Tensor, computed: Tensor) -> None:
+    """Summaries handed to `fit` must be those that the summary function gives."""
+    tolerance = 1e-4 + 1e-3 * computed.abs()
+    if given.shape == computed.shape:
+        agree = ((given - computed).abs() <= tolerance) | ~torch.isfinite(given - computed)
+        if agree.all():
+            return
+    raise ValueError(
+        f"s: expected the summaries that summary(x) gives, {computed[0].tolist()} for the first "
+        f"dataset, got {given[0].tolist()}. Pass summary(x) in the order of x, or leave s out."
+    )
 
 
 def start_vector(start: Tensor, dim: int) -> Tensor:
@@ -317,3 +348,22 @@ def ends(value: tuple[float, float], name: str) -> tuple[float, float]:
             f"{value}. A fixed value v is (v, v)."
         )
     return value
+
+
+def same_shapes(chunks: Sequence[Tensor]) -> None:
+    """Simulated datasets must all have the same shape."""
+    for chunk in chunks[1:]:
+        if chunk.shape[1:] != chunks[0].shape[1:]:
+            raise ValueError(
+                f"x: expected every simulated dataset to have shape {tuple(chunks[0].shape[1:])}, "
+                f"got a chunk with datasets of shape {tuple(chunk.shape[1:])}. Simulate alike; "
+                "each item of an iterator is a chunk (m, N, *event), not one dataset."
+            )
+
+
+def no_simulations() -> ValueError:
+    """The error for nothing to fit to."""
+    return ValueError(
+        "x: expected simulated datasets, got none with finite values. Check the simulator and the "
+        "summary for NaN."
+    )

@@ -17,13 +17,22 @@ import copy
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist import checks, storage
-from mindist.adaptation import Adaptation, Bank, Detection, Search, Status, search
+from mindist.adaptation import (
+    Adaptation,
+    Bank,
+    Detection,
+    ReducedHead,
+    Search,
+    Status,
+    search,
+)
 from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.detection import NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
@@ -53,6 +62,11 @@ class Fitted:
     num_obs: int
     probe: Tensor
 
+    @cached_property
+    def head(self) -> ReducedHead:
+        """The decoder's last layer cut to its rank, computed once."""
+        return ReducedHead.of(self.decoder.weight)
+
     def distance(self, s: Tensor, z_bar: Tensor) -> Tensor:
         """Squared distances `(B,)` of embeddings `(B, K)` from the decoder's at `s`, `(B, d_s)`."""
         blocks = zip(s.double().split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
@@ -69,6 +83,7 @@ class MinimumDistance:
         bandwidth: Of the Gaussian kernel: `"median"`, a multiple such as `"0.5 median"`, or a
             number in the units of the data.
         num_features: K, the number of random Fourier features (512: the paper).
+        frequencies: Of the features: `"sobol"`, evenly spread, or `"random"`, independent.
         decoder: `"ridge"`, `"mlp"`, `"flow"`, or an unfitted decoder.
         search: Solver and starts, see `Search`.
         alpha: Level of the detection; only datasets with a p-value of at most alpha are adapted.
@@ -93,6 +108,7 @@ class MinimumDistance:
         *,
         bandwidth: float | str = "median",
         num_features: int = 512,
+        frequencies: str = "sobol",
         decoder: str | Decoder = "ridge",
         search: Search | None = None,
         alpha: float = 0.05,
@@ -100,18 +116,20 @@ class MinimumDistance:
         device: str | torch.device = "cpu",
     ) -> None:
         Summariser(summary)
-        parse_bandwidth(bandwidth)
+        number = parse_bandwidth(bandwidth)
         checks.even(num_features, "num_features")
+        checks.choice(frequencies, ("sobol", "random"), "frequencies")
         if isinstance(decoder, str):
             checks.choice(decoder, tuple(DECODERS), "decoder")
             decoder = DECODERS[decoder]()
         self.summary = summary
-        self.bandwidth = bandwidth
+        self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
         self.num_features = num_features
+        self.frequencies = frequencies
         self.decoder = decoder
         self.search = Search() if search is None else search
         self.alpha = checks.level(alpha)
-        self.seed = seed
+        self.seed = checks.integer(seed, "seed")
         self.device = torch.device(device)
         if self.search.divergence == "kl" and not isinstance(decoder, DensityDecoder):
             raise ValueError(
@@ -148,6 +166,7 @@ class MinimumDistance:
         return cls(
             summary,
             bandwidth=bandwidth,
+            frequencies="random",
             decoder=decoder,
             search=options,
             alpha=alpha,
@@ -178,7 +197,13 @@ class MinimumDistance:
         def make_features(sample: Tensor) -> FourierFeatures:
             bandwidth = choose_bandwidth(self.bandwidth, sample, sampling)
             shape, size = tuple(sample.shape[2:]), self.num_features
-            drawn = FourierFeatures.draw(shape, size, bandwidth=bandwidth, generator=drawing)
+            drawn = FourierFeatures.draw(
+                shape,
+                size,
+                bandwidth=bandwidth,
+                generator=drawing,
+                frequencies=self.frequencies,
+            )
             return drawn.to(self.device)
 
         simulations = embed_simulations(
@@ -254,15 +279,7 @@ class MinimumDistance:
         batch = batch.to(self.device)
         detection, z_bar = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
-        found, ends = search(
-            fitted.decoder,
-            self.search,
-            fitted.bank,
-            x=batch[chosen],
-            s_obs=detection.s_obs[chosen],
-            z_bar=z_bar[chosen],
-            generator=torch.Generator().manual_seed(self.seed),
-        )
+        found, ends = self._search(batch[chosen], detection.s_obs[chosen], z_bar[chosen])
         s_star, distance = detection.s_obs.clone(), detection.distance_obs.clone()
         s_star[chosen] = found.to(s_star.dtype)
         if self.search.divergence == "mmd":
@@ -284,6 +301,25 @@ class MinimumDistance:
             status=tuple(status),
         )
         return result[0] if single else result
+
+    def _search(self, x: Tensor, s_obs: Tensor, z_bar: Tensor) -> tuple[Tensor, tuple[Status, ...]]:
+        """Search for every dataset, a bounded number of them at a time."""
+        fitted = self._fitted()
+        found: list[Tensor] = [s_obs[:0].double()]
+        ends: tuple[Status, ...] = ()
+        for block in torch.arange(len(x), device=x.device).split(BLOCK_ROWS):
+            s_star, status = search(
+                fitted.decoder,
+                self.search,
+                fitted.bank,
+                x=x[block],
+                s_obs=s_obs[block],
+                z_bar=z_bar[block],
+                generator=torch.Generator().manual_seed(self.seed),
+                head=fitted.head,
+            )
+            found, ends = [*found, s_star], (*ends, *status)
+        return torch.cat(found), ends
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
@@ -307,6 +343,7 @@ class MinimumDistance:
         decoder_config, decoder_tensors = fitted.decoder.state()
         config = {
             "bandwidth": self.bandwidth,
+            "frequencies": self.frequencies,
             "search": asdict(self.search),
             "alpha": self.alpha,
             "seed": self.seed,
@@ -333,8 +370,8 @@ class MinimumDistance:
     def load(
         cls,
         path: str | os.PathLike[str],
-        *,
         summary: Summary,
+        *,
         device: str | torch.device = "cpu",
     ) -> MinimumDistance:
         """Read an estimator that `save` wrote.
@@ -361,6 +398,7 @@ class MinimumDistance:
             summary,
             bandwidth=config["bandwidth"],
             num_features=features.num_features,
+            frequencies=config["frequencies"],
             decoder=decoder,
             search=Search(**{**search_config, "starts": starts}),
             alpha=config["alpha"],

@@ -28,15 +28,16 @@ def write_artefact(
     """Write a configuration and tensors to the folder `path`, replacing an older artefact there.
 
     Arguments:
-        path: A folder that does not exist yet, or that holds an artefact.
+        path: A folder that does not exist yet, is empty, or holds an older artefact.
         kind: What is stored, such as `"MinimumDistance"`.
         config: JSON-able settings.
         tensors: Named tensors.
     """
     target = Path(path)
-    if target.exists() and not (target / JSON_NAME).is_file():
+    empty = target.is_dir() and not any(target.iterdir())
+    if target.exists() and not empty and not (target / JSON_NAME).is_file():
         raise FileExistsError(
-            f"path: {target} exists and is not a mindist artefact. Choose a new folder name."
+            f"path: {target} exists and is not a mindist artefact. Choose a new or empty folder."
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -52,7 +53,7 @@ def write_artefact(
         header["sha256"] = _digest(_canonical(header))
         (scratch / JSON_NAME).write_text(json.dumps(header, indent=2) + "\n")
         scratch.chmod(0o755)
-        if target.exists():
+        if target.exists() and not empty:
             old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
             os.replace(target, old / "artefact")
             os.replace(scratch, target)

@@ -61,6 +61,7 @@ class Summariser:
         """Find out what kind of array is wanted; check that datasets are treated one by one."""
         few = x[:3]
         kinds: dict[bool, Any] = {False: few, True: few.cpu().numpy()}
+        prefer_numpy = prefer_numpy and not isinstance(self.summary, torch.nn.Module)
         self.numpy = prefer_numpy
         try:
             s = self.summary(kinds[prefer_numpy])

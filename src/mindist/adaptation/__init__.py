@@ -5,7 +5,7 @@ May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `m
 """
 
 from mindist.adaptation.result import Adaptation, Detection, Status
-from mindist.adaptation.search import Search, search
+from mindist.adaptation.search import ReducedHead, Search, search
 from mindist.adaptation.starts import Bank
 
-__all__ = ["Adaptation", "Bank", "Detection", "Search", "Status", "search"]
+__all__ = ["Adaptation", "Bank", "Detection", "ReducedHead", "Search", "Status", "search"]

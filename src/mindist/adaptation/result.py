@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 T = TypeVar("T", bound="Detection")
@@ -31,17 +32,17 @@ class Status(str, Enum):
 
 _MESSAGES = {
     Status.WELL_SPECIFIED: "not detected as misspecified: the observed summary is used as it is",
-    Status.CONVERGED: "misspecified: the summary was moved to the nearest decoded embedding",
+    Status.CONVERGED: "adapted: the summary was moved to the nearest decoded embedding",
     Status.MAX_ITERATIONS: (
-        "misspecified: the search stopped at its largest number of iterations, while the distance "
+        "adapted: the search stopped at its largest number of iterations, while the distance "
         "was still falling; the best summary so far is used"
     ),
     Status.STALLED: (
-        "misspecified: the search stopped where no further step lowered the distance; the best "
+        "adapted: the search stopped where no further step lowered the distance; the best "
         "summary so far is used"
     ),
     Status.KEPT_OBSERVED: (
-        "misspecified, but no summary with a smaller distance was found: the observed one is used"
+        "no summary with a smaller distance was found: the observed one is used"
     ),
 }
 
@@ -74,12 +75,17 @@ class Detection:
             raise TypeError(f"{type(self).__name__} of one dataset has no length.")
         return len(self.p_value)
 
-    def __getitem__(self: T, index: int) -> T:
-        """The part about one dataset of a batch."""
-        if not range(-len(self), len(self))[index] < len(self):
-            raise IndexError(index)
+    def __getitem__(self: T, index: int | slice | Tensor) -> T:
+        """The part about one dataset of a batch, or about some (a slice, indices or a mask)."""
         per_dataset = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "threshold"}
-        return replace(self, **{name: value[index] for name, value in per_dataset.items()})
+        status = per_dataset.pop("status", None)
+        chosen = {name: value[index] for name, value in per_dataset.items()}
+        if status is not None:
+            which = torch.arange(len(self))[index]
+            chosen["status"] = (
+                tuple(status[i] for i in which) if which.dim() else status[int(which)]
+            )
+        return replace(self, **chosen)
 
     def __repr__(self) -> str:
         name = type(self).__name__

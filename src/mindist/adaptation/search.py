@@ -86,20 +86,45 @@ class Search:
             )
 
 
+@dataclass(frozen=True)
+class ReducedHead:
+    r"""The last layer of a decoder, cut to its rank: :math:`W = (U \Sigma) V^\top`.
+
+    Arguments:
+        mixing: :math:`U \Sigma`, `(H, rank)`.
+        directions: :math:`V`, `(K, rank)`, orthonormal.
+
+    Example:
+        >>> W = torch.tensor([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0]]).double()
+        >>> head = ReducedHead.of(W)
+        >>> head.mixing.shape, torch.allclose(head.mixing @ head.directions.T, W)
+        (torch.Size([2, 1]), True)
+    """
+
+    mixing: Tensor
+    directions: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> ReducedHead:
+        """By the thin SVD of a weight `(H, K)`."""
+        left, values, right = torch.linalg.svd(weight, full_matrices=False)
+        rank = int((values > values[0] * torch.finfo(values.dtype).eps * len(left)).sum())
+        return cls(left[:, :rank] * values[:rank], right[:rank].T)
+
+
 class EmbeddingDistance:
     """The squared distance of a decoder's embedding from observed ones, as least squares.
 
     Arguments:
         decoder: The fitted decoder.
         z_bar: Observed mean embeddings `(B, K)`, float64.
+        head: The decoder's last layer cut to its rank, if it is at hand.
     """
 
-    def __init__(self, decoder: Decoder, z_bar: Tensor) -> None:
-        self.decoder, self.z_bar = decoder, z_bar
-        left, values, right = torch.linalg.svd(decoder.weight, full_matrices=False)
-        rank = int((values > values[0] * torch.finfo(values.dtype).eps * len(left)).sum())
-        self.mixing = left[:, :rank] * values[:rank]
-        self.target = (z_bar - decoder.bias) @ right[:rank].T
+    def __init__(self, decoder: Decoder, z_bar: Tensor, head: ReducedHead | None = None) -> None:
+        head = ReducedHead.of(decoder.weight) if head is None else head
+        self.decoder, self.z_bar, self.mixing = decoder, z_bar, head.mixing
+        self.target = (z_bar - decoder.bias) @ head.directions
 
     def __call__(self, s: Tensor, problem: Tensor) -> Tensor:
         """Squared distances `(n,)` at summaries `(n, d_s)`, differentiable by autograd."""
@@ -120,6 +145,7 @@ def search(
     s_obs: Tensor,
     z_bar: Tensor,
     generator: torch.Generator,
+    head: ReducedHead | None = None,
 ) -> tuple[Tensor, tuple[Status, ...]]:
     """Search from every start of every dataset and keep the best of each dataset.
 
@@ -131,6 +157,7 @@ def search(
         s_obs: Observed summaries `(B, d_s)`.
         z_bar: Observed mean embeddings `(B, K)`.
         generator: Draws perturbations and samples of a density decoder.
+        head: The decoder's last layer cut to its rank, if it is at hand.
 
     Returns:
         Summaries `(B, d_s)`, float64, and how each search ended. `s_obs` and
@@ -142,7 +169,7 @@ def search(
     starts = starting_points(options.starts, options.restarts, s_obs, z_bar, bank, generator)
     num_starts = starts.shape[1]
     dataset = torch.arange(len(s_obs), device=s_obs.device).repeat_interleave(num_starts)
-    objective = _objective(decoder, options, x, z_bar)
+    objective = _objective(decoder, options, x, z_bar, head)
     solution = _solve(decoder, options, objective, starts.flatten(0, 1), dataset, bank, generator)
 
     with torch.no_grad():
@@ -163,10 +190,10 @@ def _status(code: int, improved: bool) -> Status:
 
 
 def _objective(
-    decoder: Decoder, options: Search, x: Tensor, z_bar: Tensor
+    decoder: Decoder, options: Search, x: Tensor, z_bar: Tensor, head: ReducedHead | None
 ) -> Callable[[Tensor, Tensor], Tensor]:
     if options.divergence == "mmd":
-        return EmbeddingDistance(decoder, z_bar)
+        return EmbeddingDistance(decoder, z_bar, head)
     assert isinstance(decoder, DensityDecoder)
     density = decoder
 

@@ -87,10 +87,10 @@ class FlowDecoder:
         flat = x.reshape(*x.shape[:2], -1)
         self.standardise_s, self.standardise_x = (
             Standardiser.of(s),
-            Standardiser.of(flat.flatten(0, 1)),
+            Standardiser.of(flat.flatten(0, 1), constant=1.0),
         )
         size = [NUM_DRAWS, flat.shape[2]]
-        self.draws = torch.randn(size, generator=generator).to(s.device)
+        self.draws = torch.randn(size, generator=generator, dtype=torch.float32).to(s.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             self.flow = self._build(flat.shape[2], s.shape[1]).to(s.device)
@@ -105,9 +105,9 @@ class FlowDecoder:
             raise ImportError(
                 "The flow decoder needs zuko. Install it with: pip install 'mindist[flow]'"
             ) from error
-        return zuko.flows.NSF(
-            dim, context, transforms=self.transforms, hidden_features=(self.width, self.width)
-        )
+        hidden = (self.width, self.width)
+        flow = zuko.flows.NSF(dim, context, transforms=self.transforms, hidden_features=hidden)
+        return flow.float()  # whatever torch's default precision is
 
     def _freeze(self, num_features: int) -> None:
         self.flow.requires_grad_(False).eval()
@@ -164,7 +164,8 @@ class FlowDecoder:
     def resampled(self, s: Tensor, generator: torch.Generator, num_draws: int = 128) -> Tensor:
         """Mean embeddings `(B, K)`, float64, of fresh draws; differentiable in `s`."""
         # The same draws for all datasets: a dataset's result does not depend on its batch.
-        draws = torch.randn(num_draws, 1, self.draws.shape[1], generator=generator).to(s.device)
+        size = (num_draws, 1, self.draws.shape[1])
+        draws = torch.randn(size, generator=generator, dtype=torch.float32).to(s.device)
         return self.features(self._push(draws, s)).mean(1).double()
 
     def log_prob(self, x: Tensor, s: Tensor) -> Tensor:

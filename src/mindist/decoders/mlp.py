@@ -167,7 +167,7 @@ class MLPDecoder:
 def _network(inputs: int, width: int, outputs: int, generator: torch.Generator) -> nn.Sequential:
     """Two hidden layers, initialised as `torch.nn.Linear` does but from our own generator."""
     sizes = [(inputs, width), (width, width), (width, outputs)]
-    linears = [nn.utils.skip_init(nn.Linear, n, m) for n, m in sizes]
+    linears = [nn.utils.skip_init(nn.Linear, n, m, dtype=torch.float32) for n, m in sizes]
     with torch.no_grad():
         for linear in linears:
             bound = linear.in_features**-0.5

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
+
 
 @dataclass(frozen=True)
 class Standardiser:
@@ -14,7 +16,8 @@ class Standardiser:
 
     Arguments:
         centre: Means `(D,)`, float64.
-        scale: Standard deviations `(D,)`, float64; 1 where an element does not vary.
+        scale: Standard deviations `(D,)`, float64; infinite where an element does not vary, so that
+            it is mapped to 0 whatever its value and has no slope for a search to follow.
 
     Example:
         >>> standardise = Standardiser.of(torch.tensor([[0.0], [2.0]]))
@@ -26,11 +29,12 @@ class Standardiser:
     scale: Tensor
 
     @classmethod
-    def of(cls, values: Tensor) -> Standardiser:
+    def of(cls, values: Tensor, *, constant: float = float("inf")) -> Standardiser:
         """Standardise to the mean and spread of `values`, `(M, D)`."""
         values = values.double()
-        scale = values.std(dim=0, unbiased=False)
-        return cls(values.mean(dim=0), torch.where(scale > 0, scale, 1.0))
+        centre, scale = values.mean(dim=0), values.std(dim=0, unbiased=False)
+        varies = scale > ROUNDING * centre.abs()
+        return cls(centre, torch.where(varies, scale, constant))
 
     def __call__(self, values: Tensor) -> Tensor:
         """Standardised values, in the precision of the input."""

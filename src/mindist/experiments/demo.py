@@ -53,8 +53,10 @@ class Methods:
     default: RobustPosterior
 
 
-def train(task: GaussianTask, sizes: Sizes, *, progress: bool = True) -> Methods:
-    """Simulate, train the posterior, fit both presets."""
+def train(
+    task: GaussianTask, sizes: Sizes, *, progress: bool = True, announce: bool = False
+) -> Methods:
+    """Simulate, train the posterior, fit both presets; show progress bars, or say what is done."""
     generator = torch.Generator().manual_seed(0)
     theta = task.sample_prior(sizes.simulations, generator)
     x = task.simulate(theta, generator=generator)
@@ -63,6 +65,8 @@ def train(task: GaussianTask, sizes: Sizes, *, progress: bool = True) -> Methods
     def done(what: str) -> None:
         steps.set_postfix_str(f"done: {what}")
         steps.update()
+        if not progress and announce:
+            print(f"  {what}: done", flush=True)
 
     # A mixture density network is the quickest posterior of sbi that is accurate here.
     npe = train_npe(
@@ -146,7 +150,7 @@ def main() -> None:
     progress = sys.stderr.isatty()
     print("Location of a 2-d Gaussian from 100 observations. A fraction epsilon of them is wrong.")
     print(f"Training on {sizes.simulations:,} simulations ...")
-    methods = train(task, sizes, progress=progress)
+    methods = train(task, sizes, progress=progress, announce=True)
     table = errors_by_epsilon(task, methods, sizes, progress=progress)
     print(f"\nMean RMSE of the posterior mean over {sizes.test_datasets} datasets:\n")
     print(format_table(table))

@@ -79,33 +79,30 @@ def embed_simulations(
         sample = _random_datasets(x, generator).to(device)
     else:
         leading = _leading(chunks)
-        sample = torch.cat([c[0] for c in leading]) if leading else torch.empty(0, 2)
+        checks.same_shapes([c[0] for c in leading if len(c[0])])
+        sample = torch.cat([c[0] for c in leading if len(c[0])] or [torch.empty(0, 2)])
         chunks = chain(leading, chunks)
     if not len(sample):
-        raise ValueError(
-            "x: expected simulated datasets, got none with finite values. Check the "
-            "simulator and the summary for NaN."
-        )
+        raise checks.no_simulations()
     features = make_features(sample)
-    probe = sample[:1].clone()
     shape = sample.shape[1:]
 
     kept_s, kept_z, kept_x, dropped, seen = [], [], [], 0, 0
+    probe: Tensor | None = None
     with tqdm(total=total, desc="Embedding simulations", disable=not progress) as bar:
         for data, summary, lost in chunks:
             dropped, seen = dropped + lost, seen + len(data) + lost
             bar.update(len(data) + lost)
             if not len(data):
                 continue
-            if data.shape[1:] != shape:
-                raise ValueError(
-                    f"x: expected every simulated dataset to have shape {tuple(shape)}, got a "
-                    f"chunk with datasets of shape {tuple(data.shape[1:])}. Simulate them alike."
-                )
+            checks.same_shapes([sample, data])
             kept_s.append(summary)
             kept_z.append(features.mean(data).float())
             if num_points:
                 kept_x.append(data[:, :num_points].clone())
+            probe = data[:1].clone() if probe is None else probe
+    if probe is None:
+        raise checks.no_simulations()
     checks.warn_dropped(dropped, seen)
     points = torch.cat(kept_x) if kept_x else None
     return EmbeddedSimulations(
@@ -119,11 +116,16 @@ Chunk = tuple[Tensor, Tensor, int]
 
 def _chunks(x: Any, s: Any, summarise: Summariser, device: torch.device) -> Iterator[Chunk]:
     """Chunks of finite simulations; NaN is dropped before it reaches the summary, and after."""
+    checked = False
     for data, summary in _pairs(x, s):
         tensor = checks.simulations(checks.as_tensor(data, "x")).to(device)
         finite = torch.isfinite(tensor.flatten(1)).all(1)
         if summary is not None:
             summary = checks.summaries(summary, len(tensor), name="s").to(device)
+            if not checked and bool(finite.any()):
+                few, kind = finite.nonzero()[:3, 0], isinstance(data, np.ndarray)
+                checks.given_summaries(summary[few], summarise(tensor[few], prefer_numpy=kind))
+                checked = True
             finite = finite & torch.isfinite(summary).all(1)
         lost = int((~finite).sum())
         tensor = tensor[finite] if lost else tensor
