@@ -83,7 +83,8 @@ class MinimumDistance:
         bandwidth: Of the Gaussian kernel: `"median"`, a multiple such as `"0.5 median"`, or a
             number in the units of the data.
         num_features: K, the number of random Fourier features (512: the paper).
-        frequencies: Of the features: `"sobol"`, evenly spread, or `"random"`, independent.
+        frequencies: Of the features: `"random"`, independent, or `"sobol"`, evenly spread, with
+            which a result depends less on the seed.
         decoder: `"ridge"`, `"mlp"`, `"flow"`, or an unfitted decoder.
         search: Solver and starts, see `Search`.
         alpha: Level of the detection; only datasets with a p-value of at most alpha are adapted.
@@ -108,7 +109,7 @@ class MinimumDistance:
         *,
         bandwidth: float | str = "median",
         num_features: int = 512,
-        frequencies: str = "sobol",
+        frequencies: str = "random",
         decoder: str | Decoder = "ridge",
         search: Search | None = None,
         alpha: float = 0.05,
@@ -166,7 +167,6 @@ class MinimumDistance:
         return cls(
             summary,
             bandwidth=bandwidth,
-            frequencies="random",
             decoder=decoder,
             search=options,
             alpha=alpha,
