@@ -122,7 +122,8 @@ def pooled_bandwidths(x: Tensor, y: Tensor) -> tuple[float, ...]:
     The mean squared distance is twice the trace of the samples' covariance. A rule common in
     domain adaptation (Long et al., ICML 2015). With the exact posterior in place of an NPE it gives
     1.22, 2.77, 4.10 and 5.20 on the Gaussian task at epsilon .1, .2, .3 and .5, where a
-    reproduction of the paper has 1.58, 2.94, 4.00 and 5.18; multiples of the median distance give 0.8 to 3.7.
+    reproduction of the paper has 1.58, 2.94, 4.00 and 5.18; multiples of the median
+    distance give 0.8 to 3.7.
 
     Arguments:
         x: Points `(n, D)`.
