@@ -141,24 +141,6 @@ def test_the_penalty_is_the_mmd_of_summaries(npe):
     torch.testing.assert_close(second, 3 * first, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.slow
-def test_npe_rs_is_better_than_npe_on_the_data_it_was_trained_for():
-    theta, x = simulate(2_000, 1)
-    training = Training("mdn", learning_rate=2e-3, max_num_epochs=25)
-    options = Options(training=training, learned_summary=True)
-    npe = train_method("npe", TASK, theta, x, options)
-    truth, clean = simulate(100, 5)
-    x_obs = TASK.contaminate(clean, 0.2, generator=torch.Generator().manual_seed(6))
-    options = Options(training=training, npe=npe, x_obs=x_obs, penalty=10.0)
-    robust = train_method("npe-rs", TASK, theta, x, options)
-    error = [
-        rmse(method.sample_batched((300,), x_obs, seed=0).mean(0), truth)
-        for method in (npe, robust)
-    ]
-    gain = error[0] - error[1]
-    assert float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5
-
-
 # ------------------------------------------------------------------------------ NPE-PFN
 
 
