@@ -178,7 +178,9 @@ def test_no_warning_where_all_positions_were_standardised_alike():
     standardise = posterior.posterior_estimator.embedding_net[0]
     standardise._mean.copy_(standardise._mean.mean(0, keepdim=True).expand(10, 2))
     standardise._std.fill_(1.0)
-    split_embedding(posterior)  # warnings are errors here
+    summary, _ = split_embedding(posterior)  # warnings are errors here
+    x = simulate(3, seed=1)[1]
+    torch.testing.assert_close(summary(x.flip(1)), summary(x))
 
 
 def test_what_cannot_be_split_is_refused(joint):

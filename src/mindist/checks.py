@@ -236,10 +236,22 @@ def _shape(sizes: Sequence[object]) -> str:
     return ", ".join(str(size) for size in sizes)
 
 
+def agree(got: Tensor, expected: Tensor) -> bool:
+    """Whether two calls gave the same summaries, up to float32 rounding; NaN agrees with anything.
+
+    Example:
+        >>> agree(torch.tensor([[1.0, torch.nan]]), torch.tensor([[1.0001, torch.nan]]))
+        True
+    """
+    if got.shape != expected.shape:
+        return False
+    difference = (got - expected).abs()
+    return bool((~torch.isfinite(difference) | (difference <= 1e-4 + 1e-3 * expected.abs())).all())
+
+
 def same_summary(got: Tensor, stored: Tensor) -> None:
     """A summary function given to `load` must agree with the one used at the fit."""
-    tolerance = 1e-4 + 1e-3 * stored.abs()
-    if got.shape != stored.shape or not ((got.cpu() - stored).abs() <= tolerance).all():
+    if not agree(got.cpu(), stored):
         raise ValueError(
             f"summary: expected the function that this estimator was fitted with, which gives "
             f"{stored[0].tolist()} on a stored dataset, got one that gives {got[0].tolist()}. Pass "
@@ -249,15 +261,12 @@ def same_summary(got: Tensor, stored: Tensor) -> None:
 
 def given_summaries(given: Tensor, computed: Tensor) -> None:
     """Summaries handed to `fit` must be those that the summary function gives."""
-    tolerance = 1e-4 + 1e-3 * computed.abs()
-    if given.shape == computed.shape:
-        agree = ((given - computed).abs() <= tolerance) | ~torch.isfinite(given - computed)
-        if agree.all():
-            return
-    raise ValueError(
-        f"s: expected the summaries that summary(x) gives, {computed[0].tolist()} for the first "
-        f"dataset, got {given[0].tolist()}. Pass summary(x) in the order of x, or leave s out."
-    )
+    if not agree(given, computed):
+        raise ValueError(
+            f"s: expected the summaries that summary(x) gives, {computed[0].tolist()} for the "
+            f"first dataset, got {given[0].tolist()}. Pass summary(x) in the order of x, or leave "
+            "s out."
+        )
 
 
 def start_vector(start: Tensor, dim: int) -> Tensor:

@@ -282,13 +282,11 @@ class MinimumDistance:
         found, ends = self._search(batch[chosen], detection.s_obs[chosen], z_bar[chosen])
         s_star, distance = detection.s_obs.clone(), detection.distance_obs.clone()
         s_star[chosen] = found.to(s_star.dtype)
+        distance[chosen] = fitted.distance(s_star[chosen], z_bar[chosen])
         if self.search.divergence == "mmd":
             # Rounding s_star to the precision of the summaries may undo a tiny gain.
-            distance[chosen] = fitted.distance(s_star[chosen], z_bar[chosen])
             worse = ~(distance <= detection.distance_obs)
             s_star[worse], distance[worse] = detection.s_obs[worse], detection.distance_obs[worse]
-        else:
-            distance[chosen] = fitted.distance(s_star[chosen], z_bar[chosen])
         adapted = (s_star != detection.s_obs).any(1)
         status = [Status.WELL_SPECIFIED] * len(batch)
         for index, end in zip(chosen.nonzero()[:, 0].tolist(), ends, strict=True):
