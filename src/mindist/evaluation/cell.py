@@ -50,7 +50,9 @@ class Recipe:
         learned_summary: Whether the NPE's summary is learned jointly.
         options: Of the method, JSON values: "bandwidth" (a number or a string), "penalty",
             "error_model" ({"rho": ..., "tau": ...}), "starts" (list of names or vectors),
-            "restarts", "alpha", "num_features", "solver", "search_seed".
+            "restarts", "alpha", "num_features", "solver", "search_seed"; "training" (fields of
+            `Training` for what the method trains itself, beside the shared NPE);
+            "num_simulations" (NPE-RS: how many of the bank's simulations it trains on).
     """
 
     method: str
@@ -104,13 +106,23 @@ class Cell:
 
 
 def canonical(spec: Any) -> str:
-    """The one JSON text of a configuration.
+    """The one JSON text of a configuration; 5 and 5.0, lists and tuples are the same.
 
     Example:
         >>> canonical(BankSpec("oup", 10))
         '{"num":10,"options":{},"seed":0,"task":"oup"}'
     """
-    return json.dumps(asdict(spec), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    plain = _plain(asdict(spec))
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """The same value with whole numbers as integers."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def address(*specs: Any) -> str:
