@@ -1,0 +1,330 @@
+"""Tables: a row for each setting, a column for each method, a mean and its standard error in each.
+
+The best robust method of a row, the one with the smallest mean, is bold. A published value stands
+in parentheses beside ours. What MDS loses is said in words, from the same rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from mindist.report.horizontal import Horizontal
+from mindist.report.panel import Anchors, Panel, panel_anchors
+from mindist.report.statistics import (
+    RATES,
+    Point,
+    Rows,
+    by_level,
+    dataset_values,
+    paired_difference,
+    select,
+    summarise,
+)
+from mindist.report.style import (
+    NOT_ROBUST,
+    OURS,
+    REFERENCES,
+    SMALLER_IS_BETTER,
+    capital,
+    method_style,
+    metric_label,
+    quantity_label,
+    series_styles,
+    setting,
+    text,
+)
+
+BEYOND = 2.0
+"""Standard errors beyond which a paired difference counts: about 5% when there is none."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The text of one cell, and whether it is the best of its row."""
+
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that can be written as Markdown and as HTML.
+
+    Arguments:
+        caption: What the numbers are.
+        header: Of the columns.
+        body: Rows of as many entries.
+        notes: What a reader has to know, below the table.
+    """
+
+    caption: str
+    header: Sequence[str]
+    body: Sequence[Sequence[Entry]]
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """The table for a Markdown file."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+        rule = "|" + "---|" + "---:|" * (len(self.header) - 1)
+        body = [line([f"**{c.text}**" if c.best else c.text for c in row]) for row in self.body]
+        table = "\n".join([line(self.header), rule, *body])
+        return "\n\n".join([f"**{self.caption}**", table, *self.notes]) + "\n"
+
+    def html(self) -> str:
+        """The table for a page; wide ones scroll, by keyboard too."""
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.header)
+        body = "\n".join(f"<tr>{''.join(html_cells(row))}</tr>" for row in self.body)
+        notes = "".join(f'<p class="note">{escape(note)}</p>' for note in self.notes)
+        label = escape(f"Table: {self.caption}")
+        return (
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n'
+            f"<table><caption>{escape(self.caption)}</caption>\n"
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{notes}"
+        )
+
+
+def html_cells(row: Sequence[Entry]) -> Iterator[str]:
+    """A heading, then the cells."""
+    yield f'<th scope="row">{escape(row[0].text)}</th>'
+    for cell in row[1:]:
+        content = escape(cell.text)
+        yield f"<td><strong>{content}</strong></td>" if cell.best else f"<td>{content}</td>"
+
+
+def panel_tables(panel: Panel, rows: Rows, anchors: Anchors | None = None) -> tuple[Table, ...]:
+    """The numbers of a panel; none for a panel that draws samples or images.
+
+    Coverage that is open in `by` has a table for each setting.
+    """
+    own = select(rows, panel.where)
+    if panel.metric in ("posterior", "images", "trajectories"):
+        return ()
+    title = panel.title or capital(metric_label(panel.metric))
+    if panel.metric != "coverage":
+        published = panel_anchors(panel, anchors or {})
+        caption = title if panel.title == "" else f"{title}: {metric_label(panel.metric)}"
+        table = metric_table(
+            own, panel.metric, panel.by, caption=caption, series=panel.series, anchors=published
+        )
+        return (table,)
+    long = by_level(own)
+    if panel.series == panel.by or own[panel.by].nunique() < 2:
+        return (metric_table(long, "coverage", "level", caption=title, series=panel.series),)
+    return tuple(
+        metric_table(
+            long[long[panel.by] == at],
+            "coverage",
+            "level",
+            caption=f"{title}, {setting(panel.by, at)}",
+            series=panel.series,
+        )
+        for at in sorted(own[panel.by].dropna().unique())
+    )
+
+
+def metric_table(
+    rows: Rows,
+    metric: str,
+    by: str = "epsilon",
+    *,
+    caption: str = "",
+    series: str = "method",
+    anchors: Mapping[Any, Mapping[float, float]] | None = None,
+) -> Table:
+    """Means and standard errors of a metric.
+
+    Arguments:
+        rows: One row for each test dataset, method, setting and seed.
+        metric: Which column.
+        by: The column with a row of the table for each value.
+        caption: What the numbers are; by default the metric in words.
+        series: The column with a column of the table for each value.
+        anchors: Published values, method -> value of `by` -> number.
+    """
+    points = summarise(rows, metric, by, series)
+    grid = {name: {p.at: p for p in own} for name, own in points.items()}
+    settings = list(Horizontal.of(by, [at for own in grid.values() for at in own]).places)
+    published = {
+        name: {text(at): value for at, value in (anchors or {}).get(name, {}).items()}
+        for name in grid
+    }
+    body = []
+    for at in settings:
+        best = best_robust(grid, at) if metric in SMALLER_IS_BETTER and series == "method" else None
+        cells = [
+            Entry(cell_text(grid[name].get(at), published[name].get(text(at))), name == best)
+            for name in grid
+        ]
+        body.append([Entry(text(at)), *cells])
+    labels = [style.label for style in series_styles(series, list(grid)).values()]
+    return Table(
+        caption or capital(metric_label(metric)),
+        [quantity_label(by), *labels],
+        body,
+        tuple(notes(points, metric, series, any(published.values()))),
+    )
+
+
+def best_robust(grid: Mapping[Any, Mapping[Any, Point]], at: Any) -> Any:
+    """The robust method with the smallest mean, or None where there are not two to compare."""
+    means = {
+        name: own[at].mean
+        for name, own in grid.items()
+        if at in own and name not in NOT_ROBUST and math.isfinite(own[at].mean)
+    }
+    return min(means, key=lambda name: means[name]) if len(means) > 1 else None
+
+
+def cell_text(point: Point | None, published: float | None) -> str:
+    """A mean, its standard error, and what was published.
+
+    Example:
+        >>> cell_text(Point(0.1, 0.1093, 0.1051, 0.1135, 100, 0), 0.109)
+        '0.1093 ± 0.0042 (0.109)'
+    """
+    value = "–" if point is None else mean_and_error(point.mean, point.error)
+    return value if published is None else f"{value} ({published:g})"
+
+
+def mean_and_error(mean: float, error: float) -> str:
+    """A mean to the digits that its standard error supports: two of the error's.
+
+    Example:
+        >>> mean_and_error(12.3456, 0.789), mean_and_error(1234.5, 67.8), mean_and_error(1 / 3, math.nan)
+        ('12.35 ± 0.79', '1234 ± 68', '0.333')
+    """
+    if not math.isfinite(mean):
+        return "–"
+    if not math.isfinite(error) or error <= 0:
+        return f"{mean:.3g}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    if decimals > 6:
+        return f"{mean:.3g} ± {error:.1e}"
+    return f"{mean:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def notes(
+    points: Mapping[Any, Sequence[Point]], metric: str, series: str, published: bool
+) -> Iterator[str]:
+    """How the numbers were made, and what is missing from them."""
+    counts = sorted({p.count for own in points.values() for p in own})
+    number = f"{counts[0]}" if len(set(counts)) == 1 else f"{counts[0]} to {counts[-1]}"
+    if metric in RATES:
+        note = f"Rate ± half of the 68% Wilson interval, {number} trials."
+    else:
+        note = f"Mean ± standard error over {number} test datasets." if counts else "No results."
+    if published:
+        note += " In parentheses: the published value."
+    if metric in SMALLER_IS_BETTER and series == "method":
+        note += " Bold: the lowest mean among robust methods."
+    yield note
+    styles = series_styles(series, list(points))
+    for name, own in points.items():
+        gaps = [f"{p.missing} at {text(p.at)}" for p in own if p.missing]
+        if gaps:
+            yield f"Rows without a value, left out: {styles[name].label}, {', '.join(gaps)}."
+
+
+def losses(
+    rows: Rows,
+    metric: str,
+    by: str = "epsilon",
+    *,
+    ours: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """Where MDS loses to a baseline: differences on the same datasets, beyond two standard errors.
+
+    Arguments:
+        rows: One row for each test dataset, method, setting and seed.
+        metric: A column of which smaller is better.
+        by: The column that tells settings apart.
+        ours: The methods that are judged; by default every MDS method among the rows.
+
+    Returns:
+        A sentence for each method of ours and each baseline that beats it somewhere; for a method
+        that none beats, a sentence that says so.
+    """
+    values = dataset_values(rows, metric, by).dropna(subset=["value"])
+    present = list(summarise(rows, metric, by))
+    judged = [m for m in present if m in (OURS if ours is None else ours)]
+    baselines = [m for m in present if m not in (*OURS, *REFERENCES)]
+    sentences: list[str] = []
+    for method in judged:
+        found, compared = [], 0
+        for baseline in baselines:
+            beaten = []
+            for at in sorted_settings(values, by, method, baseline):
+                difference, error = paired_difference(rows, metric, by, at, method, baseline)
+                compared += 1
+                if difference > BEYOND * error:
+                    beaten.append(f"{text(at)} (+{mean_and_error(difference, error)})")
+            if beaten:
+                found.append(loss_sentence(method, baseline, metric, by, beaten))
+        sentences += found or [no_loss_sentence(method, metric, compared)]
+    return tuple(sentences)
+
+
+def sorted_settings(values: Rows, by: str, first: str, second: str) -> list[Any]:
+    """The settings at which both methods were tested."""
+    both = [set(values.loc[values["method"] == name, by]) for name in (first, second)]
+    return list(
+        Horizontal.of(by, [at for at in values[by].unique() if at in both[0] & both[1]]).places
+    )
+
+
+def loss_sentence(method: str, baseline: str, metric: str, by: str, beaten: Sequence[str]) -> str:
+    """Who loses to whom, in what and where."""
+    return (
+        f"{method_style(method).label} loses to {method_style(baseline).label} in "
+        f"{metric_label(metric)} at {quantity_label(by)} = {', '.join(beaten)}."
+    )
+
+
+def no_loss_sentence(method: str, metric: str, compared: int) -> str:
+    """That nobody wins by more than two standard errors."""
+    if not compared:
+        return f"{method_style(method).label}: no baseline to compare in {metric_label(metric)}."
+    return (
+        f"{method_style(method).label} loses to no baseline in {metric_label(metric)} by more than "
+        f"{BEYOND:g} standard errors of the paired difference ({compared} comparisons)."
+    )
+
+
+def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[str, ...]:
+    """Where MDS loses, for every panel whose metric is better when smaller, each sentence once."""
+    sentences: dict[str, None] = {}
+    for panel in panels:
+        if panel.metric in SMALLER_IS_BETTER and panel.series == "method":
+            own = select(rows, panel.where)
+            prefix = f"{panel.title}: " if panel.title else ""
+            sentences |= dict.fromkeys(
+                prefix + sentence for sentence in losses(own, panel.metric, panel.by)
+            )
+    return tuple(sentences)
+
+
+def experiment_markdown(panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None) -> str:
+    """All tables of an experiment, and where MDS loses."""
+    tables = [t.markdown() for panel in panels for t in panel_tables(panel, rows, anchors)]
+    lost = [f"- {sentence}" for sentence in panel_losses(panels, rows)]
+    ending = ["**Where MDS loses to a baseline**\n\n" + "\n".join(lost) + "\n"] if lost else []
+    return "\n".join([*tables, *ending])
+
+
+__all__ = [
+    "Entry",
+    "Table",
+    "experiment_markdown",
+    "losses",
+    "mean_and_error",
+    "metric_table",
+    "panel_losses",
+    "panel_tables",
+]
