@@ -11,30 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mindist.evaluation.cell import Cell
+from mindist.report.panel import Panel
 
 PROFILES = ("smoke", "quick", "paper")
 """`smoke`: seconds, for CI. `quick`: the right picture in minutes. `paper`: the paper's sizes."""
 
+Rows = Any
+"""A pandas `DataFrame`, one row for each test dataset of each cell."""
 
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes: a column of the rows against another, a line for each method.
 
-    Arguments:
-        metric: The column on the vertical axis: "rmse", "reference_mmd", "predictive_mmd",
-            "summary_distance", "summary_distance_standardised", "coverage" (draws level by level),
-            "detected", "posterior" or another kind that `mindist.report` knows.
-        by: The column on the horizontal axis: "epsilon", "delta", "num_obs", "dim", "bandwidth".
-        title: Above the axes.
-        where: Only rows with these values.
-        log: Whether the vertical axis is logarithmic.
-    """
-
-    metric: str
-    by: str = "epsilon"
-    title: str = ""
-    where: Mapping[str, Any] = field(default_factory=dict)
-    log: bool = False
+def no_cells(profile: str, num_seeds: int) -> Sequence[Cell]:
+    """Of an experiment that makes its own rows."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -46,22 +34,35 @@ class Experiment:
         title: Above its figure.
         shows: One line on what it shows.
         source: Where it stands in the paper.
-        cells: From a profile and a number of seeds, the cells it needs.
         panels: How the rows are drawn, in reading order.
-        minutes: Measured minutes on two cores of each profile.
+        cells: From a profile and a number of seeds, the cells it needs.
+        own_rows: From a profile and a number of seeds, its rows, where they are no cells.
+        prepare: From the rows of the cells to those that are shown: columns that only this
+            experiment has, or the best of several settings of a method.
+        notes: What was chosen or left out, for the table and the configuration.
+        minutes: Minutes on two cores of each profile.
         anchors: Published values beside ours: metric -> method -> value of `by` -> number.
-        verdict: From the rows, a line on agreement or disagreement with the paper, and why.
+        anchors_source: Where they come from.
+        verdict: From the shown rows, a line on agreement with the paper, and why.
+        unavailable: Why it cannot run here, with what to do, or None.
+        illustration: The paper's figure, where it is no curve: "figure1" or None.
     """
 
     name: str
     title: str
     shows: str
     source: str
-    cells: Callable[[str, int], Sequence[Cell]]
     panels: Sequence[Panel]
+    cells: Callable[[str, int], Sequence[Cell]] = no_cells
+    own_rows: Callable[[str, int], Rows] | None = None
+    prepare: Callable[[Rows], Rows] | None = None
+    notes: Sequence[str] = ()
     minutes: Mapping[str, float] = field(default_factory=dict)
     anchors: Mapping[str, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
-    verdict: Callable[[Any], str] | None = None
+    anchors_source: str = ""
+    verdict: Callable[[Rows], str] | None = None
+    unavailable: Callable[[], str | None] | None = None
+    illustration: str | None = None
 
 
-__all__ = ["PROFILES", "Experiment", "Panel"]
+__all__ = ["PROFILES", "Experiment", "Panel", "Rows", "no_cells"]

@@ -184,9 +184,10 @@ def _gaps() -> Iterator[dict[str, Any]]:
             slopes = [theory.divergence(s, theory.minimum(t)) / epsilon for t in moved]
             yield {
                 "part": "gap",
-                "method": f"gap {gap:.2f}",
+                "method": "mds-exact",
                 "outlier": GAP_OUTLIERS[slopes.index(max(slopes))],
                 "epsilon": epsilon,
+                "small_epsilon": epsilon,
                 "gap": gap,
                 "kl_slope": max(slopes),
                 "seed": 0,
