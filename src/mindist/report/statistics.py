@@ -176,7 +176,8 @@ def wilson(rate: float, trials: int) -> tuple[float, float]:
     """The score interval of a binomial rate at one standard deviation.
 
     Example:
-        >>> wilson(0.0, 99)
+        >>> low, high = wilson(0.0, 99)
+        >>> round(low, 6), round(high, 6)
         (0.0, 0.01)
     """
     if not trials:
