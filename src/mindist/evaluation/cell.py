@@ -50,9 +50,9 @@ class Recipe:
         learned_summary: Whether the NPE's summary is learned jointly.
         options: Of the method, JSON values: "bandwidth" (a number or a string), "penalty",
             "error_model" ({"rho": ..., "tau": ...}), "starts" (list of names or vectors),
-            "restarts", "alpha", "num_features", "solver", "search_seed"; "training" (fields of
-            `Training` for what the method trains itself, beside the shared NPE);
-            "num_simulations" (NPE-RS: how many of the bank's simulations it trains on).
+            "restarts", "alpha", "num_features", "solver", "search_seed"; "max_num_epochs" (of what
+            the method trains itself, beside the shared NPE); "num_simulations" (NPE-RS: how many
+            of the bank's simulations it trains on).
     """
 
     method: str

@@ -27,7 +27,7 @@ OPTIONS = (
     "search_seed",
     "penalty",
     "error_model",
-    "training",
+    "max_num_epochs",
     "num_simulations",
 )
 
@@ -36,7 +36,8 @@ def training_of(cell: Cell) -> str:
     """The address of what a cell's method is trained to: equal for cells that share it."""
     bank, recipe = cell.bank, cell.recipe
     if recipe.method == "npe-rs":
-        return address(bank, recipe, replace(cell.test, num_samples=0, num_predictive=0))
+        setting = replace(cell.test, num_samples=0, num_predictive=0, keep_samples=0)
+        return address(bank, recipe, setting)
     if recipe.method in VARIANTS:
         return address(bank, fit_recipe(recipe))
     return address(bank, recipe.npe if recipe.method in ("npe", "oracle", "exact") else recipe)
@@ -58,7 +59,8 @@ def options_of(bank: BankSpec, recipe: Recipe, **others: Any) -> Options:
     given = dict(recipe.options)
     for name in given:
         checks.choice(name, OPTIONS, "option")
-    training = {**recipe.training, **given.get("training", {})}
+    own = {"max_num_epochs"} & given.keys()
+    training = {**recipe.training, **{name: given[name] for name in own}}
     chosen = {name: given[name] for name in (*FIT_OPTIONS, "alpha", "penalty") if name in given}
     if "error_model" in given:
         chosen["error_model"] = SpikeAndSlab(**given["error_model"])
