@@ -14,9 +14,8 @@ from typing import Any
 
 from mindist.report.statistics import paired_difference, select, summarise
 from mindist.report.style import (
-    NOT_ROBUST,
-    metric_label,
     method_style,
+    metric_label,
 )
 from mindist.report.style import setting as in_words
 
@@ -129,28 +128,6 @@ def headline(rows: Rows, claims: Sequence[Claim]) -> str:
     return f"{word} ({agree} of {len(outcomes)} comparisons agree, {against} disagree{open_})"
 
 
-def losses(rows: Rows, method: str, metric: str, by: str, where: Mapping[str, Any]) -> str:
-    """Where a method is beaten by a baseline, or that it nowhere is."""
-    chosen = select(rows, where)
-    points = summarise(chosen, metric, by)
-    rivals = [m for m in points if m not in NOT_ROBUST and not m.startswith("mds")]
-    if method not in points or not rivals:
-        return ""
-    beaten = []
-    for own in points[method]:
-        others = {m: p.mean for m in rivals for p in points[m] if p.at == own.at}
-        best = min(others, key=lambda m: others[m], default=None)
-        if best is not None and others[best] < own.mean:
-            _, error = paired_difference(chosen, metric, by, own.at, best, method)
-            if own.mean - others[best] > DECIDED * error:
-                beaten.append(
-                    f"{in_words(by, own.at)} ({label(best)} {others[best]:.3g}, {own.mean:.3g})"
-                )
-    if not beaten:
-        return f"{label(method)} is beaten by no robust baseline in {metric_label(metric)}."
-    return f"{label(method)} loses to a robust baseline at {', '.join(beaten)}."
-
-
 def gate(rows: Rows, method: str, by: str, where: Mapping[str, Any]) -> str:
     """The share of test datasets that a method took for misspecified, the usual why."""
     points = summarise(select(rows, where), "detected", by)
@@ -167,15 +144,13 @@ def label(method: str) -> str:
 
 def verdict(
     *claims: Claim,
-    lost: Sequence[str] = ("mds-rf", "mds"),
     explain: str | None = "mds-rf",
 ) -> Callable[[Rows], str]:
-    """A verdict from claims: how many agree, which, where MDS loses, what was detected."""
+    """A verdict from claims: how many agree, which, what was detected."""
     main = claims[0]
 
     def judge(rows: Rows) -> str:
         lines = [f"{headline(rows, claims)}.", *(sentence(rows, claim) for claim in claims)]
-        lines += [losses(rows, m, main.metric, main.by, main.where) for m in lost]
         if explain is not None:
             lines.append(gate(rows, explain, main.by, main.where))
         return " ".join(line for line in lines if line)
@@ -183,4 +158,14 @@ def verdict(
     return judge
 
 
-__all__ = ["BELOW", "SIMILAR", "Claim", "Finding", "findings", "headline", "sentence", "verdict"]
+__all__ = [
+    "BELOW",
+    "SIMILAR",
+    "Claim",
+    "Finding",
+    "findings",
+    "headline",
+    "label",
+    "sentence",
+    "verdict",
+]

@@ -30,8 +30,9 @@ Two things have to be said about it.
 **Consistency.** The posterior at :math:`s^\star_N` concentrates as N grows: its error falls as
 :math:`N^{-1/2}`, with the variance that `GaussianTheory.variance_ratio` predicts.
 
-The exact minimum ("mds-exact") is compared with the estimators of the package, which know the model
-by simulations only; the embedding of Q in their features is exact, so nothing is random but the fit.
+The exact minimum ("mds-exact") is compared with the estimators of the package, which know the
+model by simulations only; the embedding of Q in their features is exact, so that nothing is random
+but the fit.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def consistency(profile: str, num_seeds: int) -> pd.DataFrame:
 ROBUSTNESS = Experiment(
     name="robustness",
     title="Theorem 4.1: how far one outlier moves the posterior",
-    shows="slope of KL in epsilon by outlier position, and where a singular Hessian voids the bound",
+    shows="slope of KL in epsilon by outlier position; where a singular Hessian voids the bound",
     source="Theorem 4.1, appendix Assumptions",
     own_rows=robustness,
     panels=[
@@ -64,7 +64,7 @@ ROBUSTNESS = Experiment(
 CONSISTENCY = Experiment(
     name="consistency",
     title="Theorem 4.2: the posterior at s* concentrates",
-    shows="error, spread and coverage of the exact posterior at s* on clean data, N from 10 to 3,000",
+    shows="error, spread and coverage of the exact posterior at s* on clean data, N up to 3,000",
     source="Theorem 4.2",
     own_rows=consistency,
     panels=[

@@ -29,13 +29,13 @@ CONTAMINATED = (0.1, 0.2, 0.3, 0.4, 0.5)
 FULL_EPSILONS = (0.0, 0.2, 0.5, 0.8, 1.0)
 BANDWIDTHS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
 STARTS: dict[str, list[str | list[float]]] = {
-    "observed": ["observed"],
+    "observed": [],
     "perturbed": ["perturbed"],
     "mean": ["mean"],
     "zero": [[0.0, 0.0, 0.0]],
     "nearest": ["nearest"],
 }
-"""The paper's four, and the start of this package's default."""
+"""The paper's four, the first of which is the method's own, and the start of this package."""
 
 FOUR = {"epsilon": SHOWN_EPSILON, "seed": 0}
 CURVES = (
@@ -74,8 +74,11 @@ def initialisation_cells(profile: str, num_seeds: int) -> list[Cell]:
     """MDS (RF) from each start, from ten starts, and from several perturbed ones."""
     banks = [bank("oup", profile, seed) for seed in range(num_seeds)]
     tests = [setting("oup", profile, e) for e in EPSILONS[profile]]
-    full = [recipe("mds-rf", "oup", profile, starts=starts) for starts in STARTS.values()]
-    full.append(recipe("mds-rf", "oup", profile, starts=["observed"], restarts=9))
+    full = [
+        recipe("mds-rf", "oup", profile, **({"starts": starts} if starts else {}))
+        for starts in STARTS.values()
+    ]
+    full.append(recipe("mds-rf", "oup", profile, restarts=9))  # ten starts in all
     bare = [replace(t, num_samples=0, num_predictive=0, keep_samples=0) for t in tests]
     spread = [
         recipe("mds-rf", "oup", profile, starts=["perturbed"], search_seed=seed)
@@ -100,7 +103,7 @@ def initialisation_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Each start by name; the spread over perturbed starts; one start against ten."""
     names = {str(starts): name for name, starts in STARTS.items()}
     rows = rows.assign(
-        start=option(rows, "starts").map(lambda starts: names[str(starts)]),
+        start=option(rows, "starts", []).map(lambda starts: names[str(starts)]),
         restarts=option(rows, "restarts", 0),
         search_seed=option(rows, "search_seed"),
     )
