@@ -12,6 +12,14 @@ ALPHA = 0.05
 """The level of the test in the paper (section 3)."""
 
 
+NOMINAL: Mapping[str, Any] = {
+    "color": "#555555",
+    "linewidth": 1,
+    "linestyle": (0, (4, 3)),
+    "zorder": 1,
+}
+
+
 def plot_rejections(
     axes: Any,
     rows: Rows,
@@ -23,16 +31,21 @@ def plot_rejections(
 ) -> Any:
     """Share of datasets called misspecified, with binomial error bars and a line at the level.
 
+    By "alpha", the nominal level, the line is the diagonal of a test that keeps it.
+
     Arguments:
         axes: Matplotlib axes.
         rows: Rows with a column "detected".
         by: The column on the horizontal axis.
         series: The column with a line for each value.
         anchors: Published rates, method -> value of `by` -> number.
-        alpha: The nominal level.
+        alpha: The nominal level, where it is the same everywhere.
     """
     plot_curves(axes, rows, "detected", by, series=series, anchors=anchors)
-    axes.axhline(alpha, color="#555555", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    if by == "alpha":
+        axes.axline((0, 0), slope=1, **NOMINAL)
+        return axes
+    axes.axhline(alpha, **NOMINAL)
     axes.annotate(
         f"α = {alpha:g}",
         (1, alpha),

@@ -108,7 +108,7 @@ def draw_figure(
         widest = max((strip.columns for strip in strips), default=0)
         width = WIDTH * max(columns, 2 if widest < CURVES_IN_A_ROW else CURVES_IN_A_ROW)
         height = sum(strip.total_height for strip in strips) + LEGEND_HEIGHT
-        spaced = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06)
+        spaced = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06, wspace=0.03)
         figure = Figure(figsize=(width, height), layout=spaced)
         FigureCanvasAgg(figure)
         if title:
@@ -178,7 +178,7 @@ def wide_strip(
     if panel.metric == "coverage":
         return coverage_strip(panel, rows)
     given = material(panel) if material and panel.metric in MATERIAL_METRICS else None
-    if isinstance(given, Posteriors):
+    if isinstance(given, Posteriors) and len(given):
         return posterior_strip(panel, given)
     if isinstance(given, Images):
         slot = Slot(lambda axes: plot_images(axes, given.rows))

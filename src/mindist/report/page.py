@@ -272,11 +272,13 @@ figure .scroll { background: #ffffff; border: 1px solid var(--line); border-radi
   padding: .5rem; }
 figure img { display: block; width: 100%; min-width: 46rem; height: auto; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .8125rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: .4rem 0; white-space: nowrap; }
-th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap;
+th, td { padding: .3rem .5rem; text-align: right; white-space: nowrap; vertical-align: top;
   border-bottom: 1px solid var(--line); }
 th:first-child { text-align: left; position: sticky; left: 0; background: var(--back); }
+td small { color: var(--quiet); }
+thead th:first-child { white-space: normal; min-width: 6.5rem; }
 thead th { border-bottom: 2px solid var(--quiet); vertical-align: bottom; }
 .note, .back, footer { color: var(--quiet); font-size: .875rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; }
@@ -293,7 +295,6 @@ footer h2 { font-size: 1rem; }
 @media (max-width: 40rem) {
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: .5rem; }
-  thead th:first-child { white-space: normal; min-width: 6.5rem; }
 }
 @media print {
   :root { --text: #000; --back: #fff; --soft: #fff; --line: #999; --quiet: #333; --link: #000; }

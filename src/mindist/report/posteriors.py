@@ -23,7 +23,7 @@ class Posteriors:
     """Posterior samples that were kept for a figure.
 
     Arguments:
-        samples: Method -> samples `(B, S, d_theta)` of B datasets.
+        samples: Method -> samples `(B, S, d_theta)` of B datasets, or a list of B.
         theta: True parameters `(B, d_theta)`.
         names: Of the parameters.
         titles: Of the datasets.
@@ -36,6 +36,13 @@ class Posteriors:
 
     def __len__(self) -> int:
         return len(self.theta)
+
+    @classmethod
+    def of_frames(cls, frames: Mapping[str, Any], names: Sequence[str] = ()) -> Posteriors:
+        """From what the store kept of each method: frames with columns "theta" and "samples"."""
+        samples = {method: list(frame["samples"]) for method, frame in frames.items()}
+        theta = list(next(iter(frames.values()))["theta"]) if frames else []
+        return cls(samples, theta, names)
 
 
 def plot_posterior_samples(

@@ -90,6 +90,9 @@ METRIC_LABELS = {
     "distance_obs": "distance at the observed summary",
     "distance_star": "distance at the adapted summary",
     "seconds": "seconds for a dataset",
+    "spread": "standard deviation over starts",
+    "kl_slope": "KL / ε",
+    "condition": "condition number of the Hessian",
 }
 
 SMALLER_IS_BETTER = frozenset(
@@ -109,6 +112,9 @@ QUANTITIES = {
     "dim": ("dimension", "D"),
     "bandwidth": ("bandwidth", ""),
     "level": ("nominal level", ""),
+    "alpha": ("level of the test", "α"),
+    "outlier": ("position of the outlier", ""),
+    "small_epsilon": ("contaminated fraction", "ε"),
     "num_simulations": ("training datasets", "M"),
 }
 """What stands on horizontal axes: words and a letter."""
@@ -118,8 +124,8 @@ def metric_label(metric: str) -> str:
     """A metric in words.
 
     Example:
-        >>> metric_label("rmse"), metric_label("kl_slope")
-        ('RMSE of the posterior mean', 'kl slope')
+        >>> metric_label("rmse"), metric_label("new_metric")
+        ('RMSE of the posterior mean', 'new metric')
     """
     return METRIC_LABELS.get(metric, metric.replace("_", " "))
 
@@ -128,8 +134,8 @@ def quantity_label(by: str) -> str:
     """The words and the letter of a horizontal axis.
 
     Example:
-        >>> quantity_label("epsilon"), quantity_label("outlier_position")
-        ('contaminated fraction ε', 'outlier position')
+        >>> quantity_label("epsilon"), quantity_label("new_column")
+        ('contaminated fraction ε', 'new column')
     """
     words, letter = QUANTITIES.get(by, (by.replace("_", " "), ""))
     return f"{words} {letter}".strip()

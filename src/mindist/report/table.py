@@ -19,7 +19,6 @@ from mindist.report.statistics import (
     Point,
     Rows,
     by_level,
-    dataset_values,
     paired_difference,
     select,
     summarise,
@@ -44,10 +43,27 @@ BEYOND = 2.0
 
 @dataclass(frozen=True)
 class Entry:
-    """The text of one cell, and whether it is the best of its row."""
+    """One cell.
+
+    Arguments:
+        text: Its text.
+        best: Whether it is the best of its row.
+        aside: What stands beside it, in parentheses.
+    """
 
     text: str
     best: bool = False
+    aside: str = ""
+
+    def markdown(self) -> str:
+        """The cell in Markdown."""
+        text = f"**{self.text}**" if self.best else self.text
+        return f"{text} ({self.aside})" if self.aside else text
+
+    def html(self) -> str:
+        """The cell in HTML."""
+        text = f"<strong>{escape(self.text)}</strong>" if self.best else escape(self.text)
+        return f"{text}<br><small>({escape(self.aside)})</small>" if self.aside else text
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,7 @@ class Table:
             return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
         rule = "|" + "---|" + "---:|" * (len(self.header) - 1)
-        body = [line([f"**{c.text}**" if c.best else c.text for c in row]) for row in self.body]
+        body = [line([cell.markdown() for cell in row]) for row in self.body]
         table = "\n".join([line(self.header), rule, *body])
         return "\n\n".join([f"**{self.caption}**", table, *self.notes]) + "\n"
 
@@ -92,10 +108,9 @@ class Table:
 
 def html_cells(row: Sequence[Entry]) -> Iterator[str]:
     """A heading, then the cells."""
-    yield f'<th scope="row">{escape(row[0].text)}</th>'
+    yield f'<th scope="row">{row[0].html()}</th>'
     for cell in row[1:]:
-        content = escape(cell.text)
-        yield f"<td><strong>{content}</strong></td>" if cell.best else f"<td>{content}</td>"
+        yield f"<td>{cell.html()}</td>"
 
 
 def panel_tables(panel: Panel, rows: Rows, anchors: Anchors | None = None) -> tuple[Table, ...]:
@@ -159,7 +174,7 @@ def metric_table(
     for at in settings:
         best = best_robust(grid, at) if metric in SMALLER_IS_BETTER and series == "method" else None
         cells = [
-            Entry(cell_text(grid[name].get(at), published[name].get(text(at))), name == best)
+            entry(grid[name].get(at), published[name].get(text(at)), best=name == best)
             for name in grid
         ]
         body.append([Entry(text(at)), *cells])
@@ -182,15 +197,15 @@ def best_robust(grid: Mapping[Any, Mapping[Any, Point]], at: Any) -> Any:
     return min(means, key=lambda name: means[name]) if len(means) > 1 else None
 
 
-def cell_text(point: Point | None, published: float | None) -> str:
+def entry(point: Point | None, published: float | None = None, *, best: bool = False) -> Entry:
     """A mean, its standard error, and what was published.
 
     Example:
-        >>> cell_text(Point(0.1, 0.1093, 0.1051, 0.1135, 100, 0), 0.109)
-        '0.1093 ± 0.0042 (0.109)'
+        >>> entry(Point(0.1, 0.1093, 0.1051, 0.1135, 100, 0), 0.109, best=True).markdown()
+        '**0.1093 ± 0.0042** (0.109)'
     """
     value = "–" if point is None else mean_and_error(point.mean, point.error)
-    return value if published is None else f"{value} ({published:g})"
+    return Entry(value, best, "" if published is None else f"{published:g}")
 
 
 def mean_and_error(mean: float, error: float) -> str:
@@ -234,96 +249,163 @@ def notes(
             yield f"Rows without a value, left out: {styles[name].label}, {', '.join(gaps)}."
 
 
-def losses(
-    rows: Rows,
-    metric: str,
-    by: str = "epsilon",
-    *,
-    ours: Sequence[str] | None = None,
-) -> tuple[str, ...]:
-    """Where MDS loses to a baseline: differences on the same datasets, beyond two standard errors.
+@dataclass(frozen=True)
+class Loss:
+    """A baseline that beats one of our methods at a setting.
+
+    Arguments:
+        method: Which of ours.
+        baseline: Which beats it.
+        at: The setting.
+        difference: Mean of the paired differences, ours minus the baseline's.
+        error: Its standard error.
+    """
+
+    method: str
+    baseline: str
+    at: Any
+    difference: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"+{mean_and_error(self.difference, self.error)}"
+
+
+def find_losses(
+    rows: Rows, metric: str, by: str = "epsilon", *, ours: Sequence[str] = OURS
+) -> tuple[dict[str, int], list[Loss]]:
+    """For each method of ours how many comparisons were made, and the ones it loses.
+
+    A comparison is lost when the mean difference on the same datasets and seeds is above two of
+    its standard errors. References, which know what is clean, are no baselines.
 
     Arguments:
         rows: One row for each test dataset, method, setting and seed.
         metric: A column of which smaller is better.
         by: The column that tells settings apart.
-        ours: The methods that are judged; by default every MDS method among the rows.
-
-    Returns:
-        A sentence for each method of ours and each baseline that beats it somewhere; for a method
-        that none beats, a sentence that says so.
+        ours: The methods that are judged, where they are among the rows.
     """
-    values = dataset_values(rows, metric, by).dropna(subset=["value"])
-    present = list(summarise(rows, metric, by))
-    judged = [m for m in present if m in (OURS if ours is None else ours)]
-    baselines = [m for m in present if m not in (*OURS, *REFERENCES)]
-    sentences: list[str] = []
-    for method in judged:
-        found, compared = [], 0
-        for baseline in baselines:
-            beaten = []
-            for at in sorted_settings(values, by, method, baseline):
+    points = summarise(rows, metric, by)
+    settings = {name: [p.at for p in own] for name, own in points.items()}
+    compared = {method: 0 for method in points if method in ours}
+    lost = []
+    for method in compared:
+        for baseline in points:
+            if baseline in (*OURS, *REFERENCES):
+                continue
+            for at in (at for at in settings[method] if at in settings[baseline]):
                 difference, error = paired_difference(rows, metric, by, at, method, baseline)
-                compared += math.isfinite(error)  # one dataset says nothing
+                compared[method] += math.isfinite(error)  # one dataset says nothing
                 if difference > BEYOND * error:
-                    beaten.append(f"{text(at)} (+{mean_and_error(difference, error)})")
-            if beaten:
-                found.append(loss_sentence(method, baseline, metric, by, beaten))
-        sentences += found or [no_loss_sentence(method, metric, compared)]
-    return tuple(sentences)
+                    lost.append(Loss(method, baseline, at, difference, error))
+    return compared, lost
 
 
-def sorted_settings(values: Rows, by: str, first: str, second: str) -> list[Any]:
-    """The settings at which both methods were tested."""
-    both = [set(values.loc[values["method"] == name, by]) for name in (first, second)]
-    return list(
-        Horizontal.of(by, [at for at in values[by].unique() if at in both[0] & both[1]]).places
+def losses(
+    rows: Rows, metric: str, by: str = "epsilon", *, ours: Sequence[str] = OURS
+) -> tuple[str, ...]:
+    """Where MDS loses to a baseline, a sentence for each method of ours; see `find_losses`."""
+    compared, lost = find_losses(rows, metric, by, ours=ours)
+    return tuple(
+        loss_sentence(method, metric, by, [loss for loss in lost if loss.method == method], count)
+        for method, count in compared.items()
     )
 
 
-def loss_sentence(method: str, baseline: str, metric: str, by: str, beaten: Sequence[str]) -> str:
-    """Who loses to whom, in what and where."""
-    return (
-        f"{method_style(method).label} loses to {method_style(baseline).label} in "
-        f"{metric_label(metric)} at {quantity_label(by)} = {', '.join(beaten)}."
-    )
-
-
-def no_loss_sentence(method: str, metric: str, compared: int) -> str:
-    """That nobody wins by more than two standard errors."""
+def loss_sentence(method: str, metric: str, by: str, lost: Sequence[Loss], compared: int) -> str:
+    """To whom a method loses, where, and by how much at worst."""
+    label, words = method_style(method).label, metric_label(metric)
     if not compared:
-        return f"{method_style(method).label}: no baseline to compare in {metric_label(metric)}."
-    return (
-        f"{method_style(method).label} loses to no baseline in {metric_label(metric)} by more than "
-        f"{BEYOND:g} standard errors of the paired difference ({compared} comparisons)."
+        return f"{label} has no baseline to be compared with in {words}."
+    if not lost:
+        return (
+            f"{label} loses to no baseline in {words} ({compared} paired comparisons, none lost "
+            f"by more than {BEYOND:g} standard errors)."
+        )
+    parts = []
+    for baseline in dict.fromkeys(loss.baseline for loss in lost):
+        own = [loss for loss in lost if loss.baseline == baseline]
+        worst = max(own, key=lambda loss: loss.difference)
+        where = ", ".join(text(loss.at) for loss in own)
+        most = f"{worst}" if len(own) == 1 else f"most at {text(worst.at)}: {worst}"
+        parts.append(f"to {method_style(baseline).label} at {name_of(by)} {where} ({most})")
+    return f"{label} loses in {words} {'; '.join(parts)}."
+
+
+def name_of(by: str) -> str:
+    """The letter or the words in front of the value of a setting."""
+    return setting(by, "").rstrip()
+
+
+def loss_table(rows: Rows, metric: str, by: str = "epsilon", *, caption: str = "") -> Table | None:
+    """All comparisons that MDS loses, a column for each setting; None where there are none."""
+    _, lost = find_losses(rows, metric, by)
+    settings = list(Horizontal.of(by, [loss.at for loss in lost]).places)
+    body = []
+    for method, baseline in dict.fromkeys((loss.method, loss.baseline) for loss in lost):
+        own = {
+            loss.at: str(loss)
+            for loss in lost
+            if (loss.method, loss.baseline) == (method, baseline)
+        }
+        head = f"{method_style(method).label} to {method_style(baseline).label}"
+        body.append([Entry(head), *(Entry(own.get(at, "")) for at in settings)])
+    if not body:
+        return None
+    note = (
+        "Mean difference on the same datasets ± its standard error, where it is above "
+        f"{BEYOND:g} of them."
     )
+    caption = caption or f"Lost in {metric_label(metric)}"
+    return Table(caption, ["loses", *(setting(by, at) for at in settings)], body, (note,))
 
 
 def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[str, ...]:
     """Where MDS loses, for every panel whose metric is better when smaller, each sentence once."""
-    sentences: dict[str, None] = {}
-    for panel in panels:
-        if panel.metric in SMALLER_IS_BETTER and panel.series == "method":
-            own = select(rows, panel.where)
-            prefix = f"{panel.title}: " if panel.title else ""
-            sentences |= dict.fromkeys(
-                prefix + sentence for sentence in losses(own, panel.metric, panel.by)
-            )
-    return tuple(sentences)
+    return tuple(
+        dict.fromkeys(
+            (f"{panel.title}: " if panel.title else "") + sentence
+            for panel in compared_panels(panels)
+            for sentence in losses(select(rows, panel.where), panel.metric, panel.by)
+        )
+    )
+
+
+def compared_panels(panels: Sequence[Panel]) -> list[Panel]:
+    """Panels of methods by a metric that is better when smaller."""
+    return [p for p in panels if p.metric in SMALLER_IS_BETTER and p.series == "method"]
+
+
+def experiment_tables(
+    panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None
+) -> tuple[Table, ...]:
+    """All tables of an experiment: each panel's numbers, then what MDS loses in full."""
+    tables = [table for panel in panels for table in panel_tables(panel, rows, anchors)]
+    for panel in compared_panels(panels):
+        caption = f"Lost in {metric_label(panel.metric)}" + (
+            f" ({panel.title})" * bool(panel.title)
+        )
+        lost = loss_table(select(rows, panel.where), panel.metric, panel.by, caption=caption)
+        tables += [lost] if lost else []
+    return tuple(tables)
 
 
 def experiment_markdown(panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None) -> str:
-    """All tables of an experiment, and where MDS loses."""
-    tables = [t.markdown() for panel in panels for t in panel_tables(panel, rows, anchors)]
+    """Where MDS loses, and all tables of an experiment."""
     lost = [f"- {sentence}" for sentence in panel_losses(panels, rows)]
-    ending = ["**Where MDS loses to a baseline**\n\n" + "\n".join(lost) + "\n"] if lost else []
-    return "\n".join([*tables, *ending])
+    heading = ["**Where MDS loses to a baseline**\n\n" + "\n".join(lost) + "\n"] if lost else []
+    tables = [table.markdown() for table in experiment_tables(panels, rows, anchors)]
+    return "\n".join([*heading, *tables])
 
 
 __all__ = [
     "Entry",
+    "Loss",
     "Table",
     "experiment_markdown",
+    "experiment_tables",
+    "find_losses",
+    "loss_table",
     "losses",
     "mean_and_error",
     "metric_table",
