@@ -171,6 +171,7 @@ def work(job: Job, store: Store) -> Outcome:
     """Do a job; whatever fails is reported, but for a full disk, which ends the run."""
     start, failures = time.perf_counter(), {}
     with one_thread(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         methods: dict[str, Method | None] = {}
         for cell in job.cells:
@@ -183,7 +184,7 @@ def work(job: Job, store: Store) -> Outcome:
                 raise
             except Exception as error:
                 failures[cell.address] = f"{type(error).__name__}: {error}"
-    notes = tuple(dict.fromkeys(str(w.message) for w in caught if _is_ours(w)))
+    notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
     return Outcome(job, time.perf_counter() - start, failures, notes)
 
 
@@ -202,10 +203,6 @@ def _measure(cell: Cell, store: Store, methods: dict[str, Method | None]) -> Non
         methods[key] = get_method(store, cell.bank, cell.recipe, cell.test)
     reference = get_reference(store, cell.bank, cell.recipe, methods[key])
     store.write(cell, measure(cell, methods[key], reference))
-
-
-def _is_ours(warning: warnings.WarningMessage) -> bool:
-    return issubclass(warning.category, UserWarning) and "again" in str(warning.message)
 
 
 def _blame(outcome: Outcome, missing: Sequence[Cell]) -> dict[str, str]:
