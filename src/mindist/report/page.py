@@ -261,6 +261,7 @@ a:focus-visible, summary:focus-visible, [tabindex]:focus-visible {
 .skip { position: absolute; left: -999rem; }
 .skip:focus { position: static; }
 p, li, dd { max-width: 75ch; overflow-wrap: anywhere; }
+section li { padding: .15rem 0; }
 nav { background: var(--soft); border-radius: .5rem; padding: 1rem 1.2rem; margin: 1.5rem 0; }
 nav ol { margin: 0; padding-left: 1.6rem; columns: 22rem; }
 nav li { break-inside: avoid; padding: .15rem 0; }
@@ -272,7 +273,8 @@ figure .scroll { background: #ffffff; border: 1px solid var(--line); border-radi
   padding: .5rem; }
 figure img { display: block; width: 100%; min-width: 46rem; height: auto; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .8125rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; font-size: .8125rem; line-height: 1.4;
+  font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: .4rem 0; white-space: nowrap; }
 th, td { padding: .3rem .5rem; text-align: right; white-space: nowrap; vertical-align: top;
   border-bottom: 1px solid var(--line); }

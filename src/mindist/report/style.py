@@ -44,8 +44,10 @@ METHOD_STYLES = {
     "mds-dec": Style("MDS (Dec)", "#332288", ">", "--"),
     "mds-rf": Style("MDS (RF)", SKY, "D"),
     "mds": Style("MDS (default)", BLUE, "o"),
+    "mds-exact": Style("MDS (exact minimum)", "#004488", "H", "--"),
     "npe-pfn": Style("NPE-PFN", "#6B4A00", "p", "--"),
     "npe-pfn-mds": Style("NPE-PFN + MDS", "#00524A", "h"),
+    "sample-mean": Style("sample mean", "#994F00", "8", "-."),
     "oracle": Style("oracle summary", BLACK, "*", ":"),
     "exact": Style("exact posterior", GREY, "d", ":"),
 }
@@ -63,13 +65,13 @@ SERIES_STYLES = (
 )
 """Colours, markers and lines of what is not a method, such as one line for each epsilon."""
 
-OURS = ("mds-kl", "mds-dec", "mds-rf", "mds", "npe-pfn-mds")
+OURS = ("mds-kl", "mds-dec", "mds-rf", "mds", "mds-exact", "npe-pfn-mds")
 """The methods of the paper and of the package."""
 
 REFERENCES = ("oracle", "exact")
 """Not methods: they know what is clean, or the posterior itself."""
 
-NOT_ROBUST = ("npe", "npe-pfn", *REFERENCES)
+NOT_ROBUST = ("npe", "npe-pfn", "sample-mean", *REFERENCES)
 """What the best robust method of a table is not looked for among."""
 
 METRIC_LABELS = {

@@ -304,19 +304,21 @@ def find_losses(
 def losses(
     rows: Rows, metric: str, by: str = "epsilon", *, ours: Sequence[str] = OURS
 ) -> tuple[str, ...]:
-    """Where MDS loses to a baseline, a sentence for each method of ours; see `find_losses`."""
+    """Where MDS loses to a baseline, a sentence for each method of ours; see `find_losses`.
+
+    A method that was compared with nothing has no sentence.
+    """
     compared, lost = find_losses(rows, metric, by, ours=ours)
     return tuple(
         loss_sentence(method, metric, by, [loss for loss in lost if loss.method == method], count)
         for method, count in compared.items()
+        if count
     )
 
 
 def loss_sentence(method: str, metric: str, by: str, lost: Sequence[Loss], compared: int) -> str:
     """To whom a method loses, where, and by how much at worst."""
     label, words = method_style(method).label, metric_label(metric)
-    if not compared:
-        return f"{label} has no baseline to be compared with in {words}."
     if not lost:
         return (
             f"{label} loses to no baseline in {words} ({compared} paired comparisons, none lost "
