@@ -575,8 +575,8 @@ CHROMIUM = shutil.which("chromium")
 @pytest.mark.parametrize("width", [400, 1280])
 def test_the_page_renders_in_a_browser(page, tmp_path, width):
     path, shot = write_page(page, tmp_path / "page" / "index.html"), tmp_path / "shot.png"
-    flags = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
-        --disable-background-networking --disable-component-update --disable-sync""".split()
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     command = [str(CHROMIUM), *flags, f"--user-data-dir={tmp_path / 'profile'}"]
     command += [f"--screenshot={shot}", f"--window-size={width},2000", path.as_uri()]
     subprocess.run(command, check=True, timeout=120, capture_output=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -116,7 +117,7 @@ def draw_figure(
         if strips:
             draw_strips(figure, strips, columns)
         add_legend(figure, int(width / WIDTH * LEGEND_COLUMNS_PER_PANEL))
-        figure.draw_without_rendering()  # settles the layout while the style holds
+        freeze_layout(figure)
     return figure
 
 
@@ -279,6 +280,21 @@ def add_legend(figure: Figure, columns: int) -> None:
             frameon=False,
             handlelength=3.2,
         )
+
+
+def freeze_layout(figure: Figure) -> None:
+    """Lay out once and keep the places, rounded.
+
+    The solver of the layout differs in the last bits from run to run, and the SVG's names of
+    clipping regions are hashes of all bits.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for part in figure.subfigs:
+        box = part.bbox_relative
+        box.p0, box.p1 = np.round(box.p0, 6), np.round(box.p1, 6)
+    for axes in figure.axes:
+        axes.set_position(tuple(np.round(axes.get_position(original=True).bounds, 6)))
 
 
 def save_png_and_svg(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, Path]:
