@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 try:
     import typer
@@ -118,7 +118,7 @@ def demo() -> None:
 def quieten() -> None:
     """Show warnings as one line each: where in the code they arose is of no use here."""
 
-    def one_line(message: Warning | str, *_: object) -> None:
+    def one_line(message: Warning | str, *_: Any, **__: Any) -> None:
         print(f"Note: {message}", file=sys.stderr)
 
     warnings.showwarning = one_line

@@ -21,7 +21,7 @@ from mindist.report.style import setting as in_words
 
 Rows = Any
 DECIDED = 2.0  # standard errors
-CLOSE = 0.1  # relative difference up to which two methods "perform similarly"
+CLOSE = 0.15  # relative difference up to which two methods "perform similarly"
 BELOW, SIMILAR = "below", "similar to"
 
 
@@ -87,8 +87,10 @@ def _outcome(relation: str, difference: float, error: float, scale: float) -> st
     if not math.isfinite(difference) or not math.isfinite(error):
         return "undecided"
     if relation == SIMILAR:
-        margin = max(CLOSE * abs(scale), DECIDED * error)
-        return "agrees" if abs(difference) <= margin else "disagrees"
+        margin, spread = CLOSE * abs(scale), DECIDED * error
+        if abs(difference) + spread <= margin:
+            return "agrees"
+        return "disagrees" if abs(difference) - spread > margin else "undecided"
     if difference < -DECIDED * error:
         return "agrees"
     return "disagrees" if difference > DECIDED * error else "undecided"
@@ -117,13 +119,13 @@ def headline(rows: Rows, claims: Sequence[Claim]) -> str:
     agree, against = outcomes.count("agrees"), outcomes.count("disagrees")
     if not outcomes:
         return "Nothing to compare with the paper"
-    if against == 0 and agree:
-        word = "Agreement with the paper"
-    elif agree == 0 and against:
-        word = "Disagreement with the paper"
-    else:
-        word = "Agreement in part" if agree else "Undecided"
     rest = len(outcomes) - agree - against
+    if rest > agree + against:
+        word = "Mostly undecided"
+    elif agree and against:
+        word = "Agreement in part"
+    else:
+        word = "Agreement with the paper" if agree else "Disagreement with the paper"
     open_ = f", {rest} within {DECIDED:g} standard errors" if rest else ""
     return f"{word} ({agree} of {len(outcomes)} comparisons agree, {against} disagree{open_})"
 

@@ -28,7 +28,7 @@ def molecule() -> str:
 def cells(profile: str, num_seeds: int) -> list[Cell]:
     """All methods by epsilon, with the six summaries."""
     tests = [setting("cryo_em", profile, e) for e in EPSILONS[profile]]
-    return compare("cryo_em", METHODS, profile, num_seeds, tests, molecule=molecule())
+    return compare("cryo_em", METHODS, profile, num_seeds, tests, options={"molecule": molecule()})
 
 
 CRYO_EM = Experiment(

@@ -104,7 +104,7 @@ def sample_size_cells(profile: str, num_seeds: int) -> list[Cell]:
     cells: list[Cell] = []
     for num_obs in (5, 20) if profile == "smoke" else NUMBERS:
         options = {} if num_obs == default else {"num_obs": num_obs}
-        cells += compare("gaussian", ABLATION, profile, num_seeds, tests, **options)
+        cells += compare("gaussian", ABLATION, profile, num_seeds, tests, options=options)
     return cells
 
 
@@ -113,7 +113,9 @@ def dimension_cells(profile: str, num_seeds: int) -> list[Cell]:
     tests = [setting("gaussian_factor", profile, 0.3, {"delta": 5.0})]
     cells: list[Cell] = []
     for dim in (2, 10) if profile == "smoke" else DIMENSIONS:
-        cells += compare("gaussian_factor", ABLATION, profile, num_seeds, tests, dim=dim)
+        cells += compare(
+            "gaussian_factor", ABLATION, profile, num_seeds, tests, options={"dim": dim}
+        )
     return cells
 
 

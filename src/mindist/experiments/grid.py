@@ -22,10 +22,10 @@ BASELINES = ("npe", "nnpe", "npe-or")
 MINIMUM_DISTANCE = ("mds-rf", "mds")
 
 
-def bank(task: str, profile: str, seed: int, **options: Any) -> BankSpec:
+def bank(task: str, profile: str, seed: int, options: Mapping[str, Any] | None = None) -> BankSpec:
     """The training simulations of a task in a profile."""
     size = SIZES[profile][task]
-    return BankSpec(task, size.simulations, {**size.options, **options}, seed)
+    return BankSpec(task, size.simulations, {**size.options, **(options or {})}, seed)
 
 
 def recipes(
@@ -44,10 +44,10 @@ def recipes(
 
 
 def recipe(
-    method: str, task: str, profile: str, *, learned_summary: bool = False, **options: Any
+    method: str, task: str, profile: str, options: Mapping[str, Any] | None = None
 ) -> Recipe:
-    """One method with options of its own."""
-    return Recipe(method, SIZES[profile][task].training, learned_summary, options)
+    """One method on the task's own summary, with options."""
+    return Recipe(method, SIZES[profile][task].training, options=options or {})
 
 
 def setting(
@@ -80,10 +80,10 @@ def compare(
     tests: Sequence[TestSpec],
     *,
     learned_summary: bool = False,
-    **options: Any,
+    options: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
     """Several methods on the same test datasets of one task."""
-    banks = [bank(task, profile, seed, **options) for seed in range(num_seeds)]
+    banks = [bank(task, profile, seed, options) for seed in range(num_seeds)]
     chosen = [
         r for m in methods for r in recipes(m, task, profile, learned_summary=learned_summary)
     ]

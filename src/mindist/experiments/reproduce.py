@@ -242,7 +242,7 @@ def configuration(
         "verdict": section.verdict,
         "notes": list(experiment.notes),
         "published_values": experiment.anchors_source,
-        **({"molecule": MOLECULES[m] for m in molecules}),
+        "molecules": sorted(MOLECULES[m] for m in molecules),
         "banks": list(banks.values()),
         "recipes": list(recipes.values()),
         "tests": list(tests.values()),

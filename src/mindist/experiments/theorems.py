@@ -120,7 +120,7 @@ def minimum(mds: MinimumDistance, target: Mixture) -> tuple[Tensor, Tensor]:
     def distance(s: Tensor) -> Tensor:
         return (fitted.decoder(s[None]) - z_bar).square().sum()
 
-    hessian: Any = torch.autograd.functional.hessian(distance, found[0])  # type: ignore[no-untyped-call]
+    hessian: Any = torch.autograd.functional.hessian(distance, found[0])
     return found[0], hessian
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -75,13 +76,13 @@ def initialisation_cells(profile: str, num_seeds: int) -> list[Cell]:
     banks = [bank("oup", profile, seed) for seed in range(num_seeds)]
     tests = [setting("oup", profile, e) for e in EPSILONS[profile]]
     full = [
-        recipe("mds-rf", "oup", profile, **({"starts": starts} if starts else {}))
+        recipe("mds-rf", "oup", profile, {"starts": starts} if starts else {})
         for starts in STARTS.values()
     ]
-    full.append(recipe("mds-rf", "oup", profile, restarts=9))  # ten starts in all
+    full.append(recipe("mds-rf", "oup", profile, {"restarts": 9}))  # ten starts in all
     bare = [replace(t, num_samples=0, num_predictive=0, keep_samples=0) for t in tests]
     spread = [
-        recipe("mds-rf", "oup", profile, starts=["perturbed"], search_seed=seed)
+        recipe("mds-rf", "oup", profile, {"starts": ["perturbed"], "search_seed": seed})
         for seed in range(1, 1 + SEARCH_SEEDS[profile])
     ]
     return product(banks, full, tests) + product(banks, spread, bare)
@@ -92,7 +93,7 @@ def bandwidth_cells(profile: str, num_seeds: int) -> list[Cell]:
     banks = [bank("oup", profile, seed) for seed in range(num_seeds)]
     tests = [setting("oup", profile, SHOWN_EPSILON)]
     chosen = [
-        recipe(method, "oup", profile, **({} if k == 1.0 else {"bandwidth": f"{k:g} median"}))
+        recipe(method, "oup", profile, {} if k == 1.0 else {"bandwidth": f"{k:g} median"})
         for method in MINIMUM_DISTANCE
         for k in ((0.5, 1.0) if profile == "smoke" else BANDWIDTHS)
     ]
@@ -101,9 +102,12 @@ def bandwidth_cells(profile: str, num_seeds: int) -> list[Cell]:
 
 def initialisation_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Each start by name; the spread over perturbed starts; one start against ten."""
-    names = {str(starts): name for name, starts in STARTS.items()}
+
+    def name(starts: list[Any]) -> str:
+        return next(name for name, known in STARTS.items() if known == starts)
+
     rows = rows.assign(
-        start=option(rows, "starts", []).map(lambda starts: names[str(starts)]),
+        start=option(rows, "starts", []).map(name),
         restarts=option(rows, "restarts", 0),
         search_seed=option(rows, "search_seed"),
     )
