@@ -30,7 +30,7 @@ from mindist.evaluation.measure import measure
 from mindist.evaluation.recipe import needs_npe, shared_npe, training_of
 from mindist.evaluation.store import FullDiskError, Store, describe
 from mindist.evaluation.trained import get_method, get_npe, get_reference
-from mindist.posteriors.guards import warn_user
+from mindist.posteriors.guards import quiet, warn_user
 from mindist.tasks.threads import one_thread
 
 # Of one simulation in training, relative to NPE: which jobs to begin with, nothing more.
@@ -59,7 +59,9 @@ class Job:
     def label(self) -> str:
         """A few words for people."""
         bank, recipe = self.cells[0].bank, self.cells[0].recipe
-        what = "NPE" if self.kind == "train" else recipe.method
+        what = recipe.method
+        if self.kind == "train":
+            what = "NPE" if needs_npe(recipe) else "scales"
         size = f", {len(self.cells)} cells" if self.kind == "measure" else ""
         return f"{self.kind} {what} on {bank.task} (seed {bank.seed}{size})"
 
@@ -107,7 +109,8 @@ def run(
     cells = distinct(cells)
     missing = [cell for cell in cells if cell not in store]
     failures: dict[str, str] = {}
-    with one_thread(), _terminable():
+    # loky's, when it replaces a worker that has kept a large bank in memory: all goes on.
+    with one_thread(), _terminable(), quiet("A worker stopped while some jobs"):
         for plan in (_trainings, _measurements):
             jobs = sorted(plan(missing, store), key=lambda job: -job.cost)
             for outcome in _shown(_outcomes(jobs, store, workers), len(jobs), progress):

@@ -1,6 +1,6 @@
-r"""Trained sbi posteriors on disk, as tensors and JSON: :math:`\psi` and :math:`\phi` of
+r"""Trained sbi posteriors on disk, as tensors and JSON.
 
-.. math:: q_\psi(\theta \mid f_\phi(x_{1:N})) .
+.. math:: q_\psi(\theta \mid f_\phi(x_{1:N})) \quad \text{is } \psi \text{ and } \phi .
 
 Nothing is pickled. The network is built anew by sbi, from its name and the shapes of what it was
 trained on, and the stored tensors are loaded into it; names or shapes that do not fit are an error.
