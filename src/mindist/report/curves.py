@@ -18,6 +18,9 @@ PUBLISHED = "published value"
 FEWEST_DECADES = 2.0
 """A log axis that spans fewer decades is labelled between the powers of ten as well."""
 
+MOST_DECADES = 9
+"""A log axis shows no more than this below its largest mean: what is smaller is as good as 0."""
+
 
 def plot_curves(
     axes: Any,
@@ -115,7 +118,10 @@ def set_log(axes: Any, points: Mapping[Any, Sequence[Point]]) -> Any:
     means = [p.mean for own in points.values() for p in own if p.mean > 0]
     if means:
         low, high = axes.get_ylim()
-        axes.set_ylim(max(low, min(means) / 3), high)  # a bar that reaches 0 has no lower end
+        floor = max(means) / 10**MOST_DECADES
+        if min(means) < floor:
+            high = 10 * max(means)  # the margin was a share of the whole range
+        axes.set_ylim(max(low, min(means) / 3, floor), high)  # a bar may reach 0
         if np.log10(max(means) / min(means)) < FEWEST_DECADES:
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axes.yaxis.set_major_formatter("{x:g}")
@@ -130,4 +136,4 @@ def say_no_results(axes: Any, metric: str, by: str) -> Any:
     return axes
 
 
-__all__ = ["PUBLISHED", "plot_curves", "plot_points"]
+__all__ = ["PUBLISHED", "plot_curves", "plot_points", "say_no_results"]

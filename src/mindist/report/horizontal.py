@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from mindist.report.style import text
 
-LOGARITHMIC = ("num_obs", "dim", "bandwidth", "num_simulations", "small_epsilon")
+LOGARITHMIC = ("num_obs", "dim", "bandwidth", "num_simulations", "outlier", "small_epsilon")
 """What the paper spaces by factors."""
 
 SPREAD = 0.5

@@ -80,6 +80,7 @@ def plot_histograms(axes: Any, samples: Mapping[str, Any], theta: Any, names: Se
         )
     axes.axvline(theta[0], color=BLACK, linestyle="--", linewidth=1.4, label="true parameter")
     axes.set(xlabel=names[0], yticks=[])
+    axes.locator_params(axis="x", nbins=5)
     return axes
 
 

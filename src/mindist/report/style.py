@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import matplotlib
+import numpy as np
+from matplotlib.colors import to_hex
 
 BLACK, GREY = "#000000", "#8A8A8A"
 ORANGE, SKY, GREEN, BLUE = "#E69F00", "#56B4E9", "#009E73", "#0072B2"
@@ -53,17 +55,12 @@ METHOD_STYLES = {
 }
 """In the order of legends and of the columns of tables."""
 
-SERIES_STYLES = (
-    (BLUE, "o", "-"),
-    (VERMILION, "X", "--"),
-    (GREEN, "^", "-."),
-    (ORANGE, "s", "-"),
-    (PURPLE, "P", "--"),
-    (SKY, "D", "-."),
-    (BLACK, "v", ":"),
-    ("#882255", "<", "-"),
-)
-"""Colours, markers and lines of what is not a method, such as one line for each epsilon."""
+SERIES_MAP, SERIES_RANGE = "viridis", (0.0, 0.88)
+"""Colours of what is not a method, such as one line for each epsilon: from dark to light, so that
+they are not taken for methods; the lightest yellows are too light for a line."""
+
+SERIES_MARKERS = "osD^vP<>X"
+SERIES_LINES = ("-", "--", "-.", ":")
 
 OURS = ("mds-kl", "mds-dec", "mds-rf", "mds", "mds-exact", "npe-pfn-mds")
 """The methods of the paper and of the package."""
@@ -188,17 +185,22 @@ def method_style(method: str) -> Style:
 
 
 def series_styles(series: str, values: Sequence[Any]) -> dict[Any, Style]:
-    """A style for each line of a panel: that of the method, or the next of `SERIES_STYLES`.
+    """A style for each line of a panel: that of the method, or the next of a scale of colours.
 
     Example:
         >>> {k: (v.label, v.colour) for k, v in series_styles("epsilon", [0.0, 0.1]).items()}
-        {0.0: ('ε = 0', '#0072B2'), 0.1: ('ε = 0.1', '#D55E00')}
+        {0.0: ('ε = 0', '#440154'), 0.1: ('ε = 0.1', '#9fda3a')}
     """
     if series == "method":
         return {value: method_style(value) for value in values}
-    cycle = len(SERIES_STYLES)
+    colours = matplotlib.colormaps[SERIES_MAP](np.linspace(*SERIES_RANGE, max(len(values), 2)))
     return {
-        value: Style(setting(series, value), *SERIES_STYLES[i % cycle])
+        value: Style(
+            setting(series, value),
+            to_hex(colours[i]),
+            SERIES_MARKERS[i % len(SERIES_MARKERS)],
+            SERIES_LINES[i % len(SERIES_LINES)],
+        )
         for i, value in enumerate(values)
     }
 

@@ -124,7 +124,8 @@ def panel_tables(panel: Panel, rows: Rows, anchors: Anchors | None = None) -> tu
     title = panel.title or capital(metric_label(panel.metric))
     if panel.metric != "coverage":
         published = panel_anchors(panel, anchors or {})
-        caption = title if panel.title == "" else f"{title}: {metric_label(panel.metric)}"
+        words = metric_label(panel.metric)
+        caption = title if words.lower() in title.lower() else f"{title}: {words}"
         table = metric_table(
             own, panel.metric, panel.by, caption=caption, series=panel.series, anchors=published
         )
@@ -231,12 +232,16 @@ def notes(
     points: Mapping[Any, Sequence[Point]], metric: str, series: str, published: bool
 ) -> Iterator[str]:
     """How the numbers were made, and what is missing from them."""
-    counts = sorted({p.count for own in points.values() for p in own})
-    number = f"{counts[0]}" if len(set(counts)) == 1 else f"{counts[0]} to {counts[-1]}"
-    if metric in RATES:
+    counts = sorted({p.count for own in points.values() for p in own}) or [0]
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    if counts == [0]:
+        note = "No results."
+    elif counts == [1]:
+        note = "One value for each setting: no standard errors."
+    elif metric in RATES:
         note = f"Rate ± half of the 68% Wilson interval, {number} trials."
     else:
-        note = f"Mean ± standard error over {number} test datasets." if counts else "No results."
+        note = f"Mean ± standard error over {number} test datasets."
     if published:
         note += " In parentheses: the published value."
     if metric in SMALLER_IS_BETTER and series == "method":
