@@ -113,9 +113,8 @@ def dimension_cells(profile: str, num_seeds: int) -> list[Cell]:
     tests = [setting("gaussian_factor", profile, 0.3, {"delta": 5.0})]
     cells: list[Cell] = []
     for dim in (2, 10) if profile == "smoke" else DIMENSIONS:
-        cells += compare(
-            "gaussian_factor", ABLATION, profile, num_seeds, tests, options={"dim": dim}
-        )
+        options = {"dim": dim}
+        cells += compare("gaussian_factor", ABLATION, profile, num_seeds, tests, options=options)
     return cells
 
 

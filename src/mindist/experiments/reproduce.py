@@ -177,8 +177,9 @@ def compute(
 
 
 def anchors_hold(cells: Sequence[Cell]) -> bool:
-    """Whether published values are about the same thing: those of HSP90 are not of the chain."""
-    return all(cell.bank.options.get("molecule", "hsp90") == "hsp90" for cell in cells)
+    """Whether published values are about the same thing: N = 100, and HSP90, not the chain."""
+    options = [cell.bank.options for cell in cells]
+    return all(o.get("molecule", "hsp90") == "hsp90" and "num_obs" not in o for o in options)
 
 
 def draw(
@@ -241,7 +242,7 @@ def configuration(
         "cells_already_stored": reused,
         "verdict": section.verdict,
         "notes": list(experiment.notes),
-        "published_values": experiment.anchors_source,
+        "published_values": experiment.anchors_source if anchors_hold(cells) else "",
         "molecules": sorted(MOLECULES[m] for m in molecules),
         "banks": list(banks.values()),
         "recipes": list(recipes.values()),
