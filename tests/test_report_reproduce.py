@@ -228,6 +228,8 @@ def test_axes_of_sizes_are_logarithmic_and_words_stand_side_by_side():
     assert not words.log
     assert words.places == {"observed": 0.0, "nearest": 1.0}
     assert words.find("elsewhere") is None
+    assert sizes.ordered
+    assert not words.ordered, "no line between words"
 
 
 def test_vertical_axis_is_logarithmic_where_asked(rows, axes):
@@ -251,7 +253,7 @@ def test_coverage_by_level_with_the_diagonal(rows, axes):
     for _, x, y in lines(axes):
         assert x == pytest.approx([0.5, 0.8, 0.9, 0.95], abs=0.02)
         assert y == pytest.approx([0.5, 0.8, 2 / 3, 1.0])
-    assert sum(line.get_transform() != axes.transData for line in axes.lines) == 1  # the diagonal
+    assert sum(getattr(line, "get_slope", lambda: None)() == 1 for line in axes.lines) == 1
     assert len(by_level(rows)) == 4 * len(rows)
 
 
@@ -260,6 +262,23 @@ def test_rejection_rates_have_a_line_at_the_level(rows, axes):
     assert [label for label, *_ in lines(axes)] == ["MDS (default)"]
     assert [0.1, 0.1] in [list(line.get_ydata()) for line in axes.lines]
     assert axes.texts[0].get_text() == "α = 0.1"
+
+
+def test_by_its_level_a_test_is_compared_with_the_diagonal(rows, axes):
+    clean = select(rows, {"epsilon": 0.0, "method": "mds"})
+    size = pd.concat([clean.assign(alpha=alpha) for alpha in (0.05, 0.5)])
+    plot_rejections(axes, size, "alpha")
+    assert axes.get_xlabel() == "level of the test α"
+    assert not len(axes.texts)
+    assert any(getattr(line, "get_slope", lambda: None)() == 1 for line in axes.lines)
+
+
+def test_a_log_axis_ends_where_values_are_as_good_as_zero(rows, axes):
+    tiny = rows.assign(rmse=rows.rmse.where(rows.method != "mds", 1e-150))
+    plot_curves(axes, tiny, "rmse", log=True)
+    low, high = axes.get_ylim()
+    assert low == pytest.approx(0.3e-9)
+    assert 0.3 < high < 30
 
 
 def test_posteriors_in_one_and_two_dimensions():
@@ -272,6 +291,15 @@ def test_posteriors_in_one_and_two_dimensions():
     assert bottom.get_legend_handles_labels()[1] == ["NPE", "MDS (default)", "true parameter"]
     low, high = bottom.get_xlim()
     assert low < 5.0 < high, "the true parameter is inside"
+
+
+def test_posteriors_come_from_what_the_store_kept():
+    frame = pd.DataFrame({"dataset": [0, 1], "theta": [np.zeros(2), np.ones(2)]})
+    frame["samples"] = [np.zeros((5, 2)), np.ones((5, 2))]
+    kept = Posteriors.of_frames({"npe": frame, "mds": frame})
+    assert len(kept) == 2
+    assert np.array_equal(kept.samples["mds"][1], np.ones((5, 2)))
+    assert len(Posteriors.of_frames({})) == 0
 
 
 def test_images_stand_in_rows_and_trajectories_in_colours(axes):

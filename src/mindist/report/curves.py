@@ -76,7 +76,7 @@ def plot_points(
             color=style.colour,
             marker=style.marker,
             markersize=style.size,
-            linestyle=style.line,
+            linestyle=style.line if horizontal.ordered else "none",
             markeredgecolor="white",
             markeredgewidth=0.4,
             elinewidth=1.3,

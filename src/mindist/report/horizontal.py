@@ -46,6 +46,11 @@ class Horizontal:
             return cls({at: math.log(at) for at in settings}, log=True)
         return cls({at: float(at) for at in settings}, log=False)
 
+    @property
+    def ordered(self) -> bool:
+        """Whether the settings are numbers, so that a line between them means something."""
+        return all(is_number(setting) for setting in self.places)
+
     def at(self, setting: Any, offset: float = 0.0) -> float:
         """The coordinate of a setting, moved sideways."""
         place = self.places[setting] + offset

@@ -189,7 +189,7 @@ def series_styles(series: str, values: Sequence[Any]) -> dict[Any, Style]:
 
     Example:
         >>> {k: (v.label, v.colour) for k, v in series_styles("epsilon", [0.0, 0.1]).items()}
-        {0.0: ('ε = 0', '#440154'), 0.1: ('ε = 0.1', '#9fda3a')}
+        {0.0: ('ε = 0', '#440154'), 0.1: ('ε = 0.1', '#b0dd2f')}
     """
     if series == "method":
         return {value: method_style(value) for value in values}
