@@ -41,7 +41,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-MAX_ITERATIONS = 500
+MAX_ITERATIONS = 100
 TOLERANCE = 1e-12
 NEWTON_STEPS = 50
 ROUNDING = 1e-15
