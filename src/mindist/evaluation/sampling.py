@@ -28,7 +28,7 @@ class Draws:
     """Posterior samples of B datasets.
 
     Arguments:
-        samples: `(S, B, d_theta)`.
+        samples: `(S, B, d_theta)`, float32.
         num_inside: How many samples rejection found inside the prior's support, `(B,)`: S, or less
             where the samples are the estimator's own draws instead.
     """
@@ -52,14 +52,14 @@ def draw(task: Task, method: Method | None, x: Tensor, num_samples: int, seed: i
         return Draws(_exact(task, x, num_samples, seed), all_inside)
     samples = method.sample_batched((num_samples,), x, seed=seed)
     if len(samples) == num_samples:
-        return Draws(samples, all_inside)
+        return Draws(samples.float(), all_inside)  # TabPFN's are float64
     # Somewhere rejection came to nothing: find out where, dataset by dataset.
     each = [method.sample((num_samples,), one, seed=seed) for one in x]
     inside = torch.tensor([len(samples) for samples in each])
     short = inside < num_samples
     free = iter(_unrejected(method, x[short], num_samples, seed).unbind(1))
     kept = [next(free) if short[i] else found for i, found in enumerate(each)]
-    return Draws(torch.stack(kept, 1), inside)
+    return Draws(torch.stack(kept, 1).float(), inside)
 
 
 def _exact(task: Any, x: Tensor, num_samples: int, seed: int) -> Tensor:
