@@ -305,6 +305,8 @@ footer h2 { font-size: 1rem; }
   .scroll { overflow: visible; }
   figure, tr { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
+  details::details-content { content-visibility: visible; }
+  pre { max-height: none; white-space: pre-wrap; }
   figure img { min-width: 0; max-height: 23cm; object-fit: contain; }
   table { font-size: 7pt; }
   th, td { padding: .1rem .25rem; }

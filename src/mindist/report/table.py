@@ -292,6 +292,7 @@ def find_losses(
     """
     points = summarise(rows, metric, by)
     settings = {name: [p.at for p in own] for name, own in points.items()}
+    parts = {at: rows[rows[by] == at] for at in {at for own in settings.values() for at in own}}
     compared = {method: 0 for method in points if method in ours}
     lost = []
     for method in compared:
@@ -299,7 +300,7 @@ def find_losses(
             if baseline in (*OURS, *REFERENCES):
                 continue
             for at in (at for at in settings[method] if at in settings[baseline]):
-                difference, error = paired_difference(rows, metric, by, at, method, baseline)
+                difference, error = paired_difference(parts[at], metric, by, at, method, baseline)
                 compared[method] += math.isfinite(error)  # one dataset says nothing
                 if difference > BEYOND * error:
                     lost.append(Loss(method, baseline, at, difference, error))
