@@ -11,11 +11,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -24,71 +21,18 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from mindist import checks
-from mindist.baselines import Method
-from mindist.evaluation.cell import Cell, address, canonical
-from mindist.evaluation.measure import measure
+from mindist.evaluation.cell import Cell, address
+from mindist.evaluation.job import Job, Outcome, work
 from mindist.evaluation.recipe import needs_npe, shared_npe, training_of
-from mindist.evaluation.store import FullDiskError, Store, describe
-from mindist.evaluation.trained import get_method, get_npe, get_reference
+from mindist.evaluation.store import Store, describe
 from mindist.posteriors.guards import quiet, warn_user
 from mindist.tasks.threads import one_thread
 
-# Of one simulation in training, relative to NPE: which jobs to begin with, nothing more.
-COSTS = {"npe-rs": 3.0, "mds-dec": 8.0, "mds-kl": 8.0, "rnpe": 2.0, "nnpe": 1.0}
-PFN_COST = 1_000.0  # of one test dataset
 MAX_LISTED = 20
 
 
 class FailedCellsError(RuntimeError):
     """Some cells could not be computed; all others are stored."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What one process does in one go.
-
-    Arguments:
-        kind: "train" or "measure".
-        cells: For "train" one cell for each training, for "measure" those that share one.
-    """
-
-    kind: str
-    cells: tuple[Cell, ...]
-
-    @property
-    def label(self) -> str:
-        """A few words for people."""
-        bank, recipe = self.cells[0].bank, self.cells[0].recipe
-        what = recipe.method
-        if self.kind == "train":
-            what = "NPE" if needs_npe(recipe) else "scales"
-        size = f", {len(self.cells)} cells" if self.kind == "measure" else ""
-        return f"{self.kind} {what} on {bank.task} (seed {bank.seed}{size})"
-
-    @property
-    def cost(self) -> float:
-        """A rough measure of how long it takes."""
-        bank, method = self.cells[0].bank, self.cells[0].recipe.method
-        each = PFN_COST if method.startswith("npe-pfn") else 1.0
-        tests = sum(each * cell.test.num for cell in self.cells)
-        return COSTS.get(method, 0.2) * bank.num + tests
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a job.
-
-    Arguments:
-        job: Which one.
-        seconds: How long it took.
-        failures: Addresses of cells that failed, with the error.
-        notes: Warnings to be passed on.
-    """
-
-    job: Job
-    seconds: float
-    failures: dict[str, str]
-    notes: tuple[str, ...]
 
 
 def run(
@@ -170,46 +114,6 @@ def _outcomes(jobs: Sequence[Job], store: Store, workers: int) -> Iterator[Outco
             yield from results
 
 
-def work(job: Job, store: Store) -> Outcome:
-    """Do a job; whatever fails is reported, but for a full disk, which ends the run."""
-    start, failures = time.perf_counter(), {}
-    with one_thread(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", UserWarning)
-        # sbi's, of the paper's own summaries (OUP, SIR): nothing that a reader could change.
-        warnings.filterwarnings("ignore", "Data has extreme outliers", UserWarning)
-        methods: dict[str, Method | None] = {}
-        for cell in job.cells:
-            try:
-                if job.kind == "train":
-                    _train(cell, store)
-                else:
-                    _measure(cell, store, methods)
-            except FullDiskError:
-                raise
-            except Exception as error:
-                failures[cell.address] = f"{type(error).__name__}: {error}"
-    notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Outcome(job, time.perf_counter() - start, failures, notes)
-
-
-def _train(cell: Cell, store: Store) -> None:
-    if needs_npe(cell.recipe):
-        get_npe(store, cell.bank, shared_npe(cell.recipe))
-    get_reference(store, cell.bank, cell.recipe)
-
-
-def _measure(cell: Cell, store: Store, methods: dict[str, Method | None]) -> None:
-    """Measure one cell; methods that the last ones of the group used are taken again."""
-    name, key = cell.recipe.method, canonical(cell.recipe)
-    if name == "exact":
-        methods[key] = None
-    elif name == "npe-rs" or key not in methods:
-        methods[key] = get_method(store, cell.bank, cell.recipe, cell.test)
-    reference = get_reference(store, cell.bank, cell.recipe, methods[key])
-    store.write(cell, measure(cell, methods[key], reference))
-
-
 def _blame(outcome: Outcome, missing: Sequence[Cell]) -> dict[str, str]:
     """Errors by cell; where an NPE failed, of every cell that needs it."""
     if outcome.job.kind == "measure" or not outcome.failures:
@@ -258,4 +162,4 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-__all__ = ["FailedCellsError", "Job", "Outcome", "distinct", "rows", "run", "work"]
+__all__ = ["FailedCellsError", "distinct", "rows", "run"]
