@@ -226,13 +226,20 @@ KILLED = """
             os._exit(0)
         return pid
 
+    def count():
+        return len(list(t.Store(folder).cells.glob("*.parquet")))
+
     source = random.Random(seed)
-    for _ in range(8):
-        pid = child()
-        time.sleep(source.uniform(0.2, 2.0))
+    for _ in range(6):
+        before, pid = count(), child()
+        # Some are killed in training, the others a moment after they have stored a cell.
+        deadline = time.perf_counter() + source.uniform(0.2, 8.0)
+        while count() == before and time.perf_counter() < deadline:
+            time.sleep(0.005)
+        time.sleep(source.uniform(0.0, 0.1))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        print(len(list(t.Store(folder).cells.glob("*.parquet"))), flush=True)
+        print(count(), flush=True)
     _, status = os.waitpid(child(), 0)
     sys.exit(status)
 """
@@ -268,7 +275,7 @@ def test_killed_at_random_moments_and_started_again(uninterrupted, tmp_path, see
     )
     assert done.returncode == 0, done.stderr
     progress = [int(line) for line in done.stdout.split()]
-    assert progress[0] < len(CELLS), "none was killed at work: raise the number of cells"
+    assert any(0 < number < len(CELLS) for number in progress), progress
     same(rows(CELLS, Store(tmp_path / "store")), uninterrupted[1])
 
 
