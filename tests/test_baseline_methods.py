@@ -164,7 +164,6 @@ def test_robust_statistics_are_better_than_npe_under_contamination():
 
 @needs_weights
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Importing from 'tabpfn:DeprecationWarning")
 def test_npe_pfn_is_better_with_minimum_distance_summaries(simulations):
     theta, x = simulate(5, 5)
     x_obs = TASK.contaminate(x, 0.3, generator=torch.Generator().manual_seed(6))

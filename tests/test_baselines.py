@@ -53,7 +53,6 @@ def method(request, npe):
     return train_method(request.param, TASK, THETA, X, options)
 
 
-@pytest.mark.filterwarnings("ignore:Importing from 'tabpfn:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The chains of latent summaries disagree")
 def test_every_method_keeps_the_contract(method):
     assert isinstance(method, Method)
