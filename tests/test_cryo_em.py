@@ -24,6 +24,7 @@ from mindist.tasks.image_formation import (
     standardise,
 )
 from mindist.tasks.molecule import HSP90_VARIABLE, Molecule, hsp90, synthetic_chain
+from mindist.tasks.threads import one_thread
 
 CELL = 3.0 / CELLS_PER_SIGMA
 CENTRES = (torch.arange(32, dtype=torch.float64) - 15.5) * 4.0
@@ -254,6 +255,13 @@ def test_the_number_of_threads_is_given_back(cryo):
         assert torch.get_num_threads() == 2
         with pytest.raises(TypeError):
             cryo.simulate(torch.zeros(1, 1), 2, generator="none")
+        assert torch.get_num_threads() == 2
+        first, second = one_thread(), one_thread()  # of two Python threads, say
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1
+        second.__exit__(None, None, None)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

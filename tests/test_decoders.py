@@ -164,6 +164,24 @@ def test_flow_density_is_close_to_the_exact_one(simulations):
     assert (fresh - decoder(at)).square().sum(-1).max() < 5 / 128
 
 
+def test_a_flow_follows_the_summary_into_the_tails_and_leaves_constants_alone(simulations):
+    """Where no simulation lies, 8 standard deviations away, the density is Gaussian around E[x]."""
+    s, x, _ = simulations
+    x = torch.cat([x, torch.full_like(x, 10.0)], -1)  # as the first value of an OUP trajectory
+    generator = torch.Generator().manual_seed(0)
+    features = FourierFeatures.draw((2,), 32, bandwidth=1.0, generator=generator)
+    decoder = FlowDecoder(num_points=5, transforms=1, width=16, max_epochs=3).fit(
+        s, features.mean(x), generator=generator, x=x[:, :5], features=features
+    )
+    at = torch.tensor([[-0.5], [0.5]], dtype=torch.float64, requires_grad=True)
+    far = torch.tensor([[[1.9, 10.0]], [[2.9, 10.0]]], dtype=torch.float64)
+    (score,) = torch.autograd.grad(decoder.log_prob(far, at).sum(), at)
+    torch.testing.assert_close(score, (far[:, :, 0] - at.detach()) / 0.3**2, rtol=0.15, atol=0)
+    with torch.no_grad():
+        same = torch.tensor([[[0.0, 10.0], [0.0, 10.0 + 1e-5]]], dtype=torch.float64)
+        assert decoder.log_prob(same, at[:1]).diff().abs() < 1e-3
+
+
 def test_a_flow_decoder_says_what_it_needs():
     with pytest.raises(TypeError, match="needs observations x"):
         FlowDecoder().fit(torch.zeros(3, 1), torch.zeros(3, 2), generator=torch.Generator())

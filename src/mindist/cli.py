@@ -85,7 +85,6 @@ def run(
 ) -> None:
     """Run experiments, with every foreseeable error as a message."""
     from mindist.evaluation.runner import FailedCellsError
-    from mindist.evaluation.store import FullDiskError
     from mindist.experiments.output import OutputError
     from mindist.experiments.reproduce import Request, default_folder
     from mindist.experiments.reproduce import reproduce as run_all
@@ -97,7 +96,7 @@ def run(
         run_all(request, lambda line: console.print(line, markup=False))
     except OutputError as error:
         usage_error(str(error))
-    except (FailedCellsError, FullDiskError, ImportError, PermissionError) as error:
+    except (FailedCellsError, ImportError, OSError) as error:
         fail(str(error))
     except KeyboardInterrupt:
         print("Stopped. The same command goes on from here.", file=sys.stderr)

@@ -44,7 +44,10 @@ class Output:
     def __init__(self, folder: str | os.PathLike[str], profile: str) -> None:
         self.folder, self.profile = Path(folder), profile
         self._claim()
-        self.store = Store(self.folder / "store")
+        try:
+            self.store = Store(self.folder / "store")
+        except ValueError as error:
+            raise OutputError(f"--out: {error}") from None
 
     def _claim(self) -> None:
         """Mark a new folder, refuse one that is something else."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+_lock = threading.Lock()
+_inside: list[int] = []  # for each block that runs now, the number of threads before the first
 
 
 @contextmanager
@@ -14,7 +18,8 @@ def one_thread() -> Iterator[None]:
 
     After each operation that torch splits among threads, they wait for the last one. For
     operations of microseconds a second thread gains little; on a busy machine, where a waiting
-    thread may have lost its core, it makes them ten to a hundred times slower.
+    thread may have lost its core, it makes them ten to a hundred times slower. The setting is the
+    process's: where blocks of several Python threads overlap, the last one to end gives it back.
 
     Example:
         >>> before = torch.get_num_threads()
@@ -24,9 +29,13 @@ def one_thread() -> Iterator[None]:
         >>> torch.get_num_threads() == before
         True
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    with _lock:
+        _inside.append(_inside[0] if _inside else torch.get_num_threads())
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _lock:
+            before = _inside.pop()
+            if not _inside:
+                torch.set_num_threads(before)
