@@ -40,7 +40,7 @@ class Experiment:
         prepare: From the rows of the cells to those that are shown: columns that only this
             experiment has, or the best of several settings of a method.
         notes: What was chosen or left out, for the table and the configuration.
-        minutes: Minutes on two cores of each profile.
+        minutes: About how many minutes each profile takes on two idle cores, alone.
         anchors: Published values beside ours: metric -> method -> value of `by` -> number.
         anchors_source: Where they come from.
         verdict: From the shown rows, a line on agreement with the paper, and why.

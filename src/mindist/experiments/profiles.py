@@ -86,8 +86,9 @@ PENALTIES: dict[str, tuple[float, ...]] = {
 }
 """lambda of NPE-RS: the paper's grid, or one of it."""
 
-ROBUST_EPOCHS = {"smoke": 1, "quick": 10, "paper": 10}
-"""Passes of NPE-RS after its warm start from the trained NPE, for each setting and lambda."""
+ROBUST_EPOCHS = {"smoke": 1, "quick": 40, "paper": 10}
+"""Passes of NPE-RS after its warm start from the trained NPE, for each setting and lambda: 1,000
+steps and more, with which its error has settled (docs/baselines.md)."""
 
 DETECTION_DATASETS = {"smoke": 20, "quick": 300, "paper": 1_000}
 """Test datasets where nothing but detection is measured."""
