@@ -93,6 +93,9 @@ steps and more, with which its error has settled (docs/baselines.md)."""
 DETECTION_DATASETS = {"smoke": 20, "quick": 300, "paper": 1_000}
 """Test datasets where nothing but detection is measured."""
 
+INITIALISATION_DATASETS = {"smoke": 4, "quick": 20, "paper": 100}
+"""A search from one start takes L-BFGS up to half a second, and there are twenty of them."""
+
 SEARCH_SEEDS = {"smoke": 2, "quick": 5, "paper": 10}
 """Perturbed starts over which the spread of the initialisation ablation is taken."""
 
@@ -121,6 +124,7 @@ __all__ = [
     "DETECTION_DATASETS",
     "EPSILONS",
     "GAUSSIAN_EPSILONS",
+    "INITIALISATION_DATASETS",
     "PENALTIES",
     "PFN_DATASETS",
     "PFN_SAMPLES",

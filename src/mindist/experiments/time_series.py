@@ -22,7 +22,7 @@ from mindist.experiments.grid import (
     recipe,
     setting,
 )
-from mindist.experiments.profiles import EPSILONS, SEARCH_SEEDS, ends
+from mindist.experiments.profiles import EPSILONS, INITIALISATION_DATASETS, SEARCH_SEEDS, ends
 from mindist.experiments.tables import option
 
 METHODS = (*BASELINES, *MINIMUM_DISTANCE, "oracle")
@@ -74,7 +74,8 @@ def sir_full_cells(profile: str, num_seeds: int) -> list[Cell]:
 def initialisation_cells(profile: str, num_seeds: int) -> list[Cell]:
     """MDS (RF) from each start, from ten starts, and from several perturbed ones."""
     banks = [bank("oup", profile, seed) for seed in range(num_seeds)]
-    tests = [setting("oup", profile, e) for e in EPSILONS[profile]]
+    num = INITIALISATION_DATASETS[profile]
+    tests = [replace(setting("oup", profile, e), num=num) for e in EPSILONS[profile]]
     full = [
         recipe("mds-rf", "oup", profile, {"starts": starts} if starts else {})
         for starts in STARTS.values()
@@ -218,7 +219,7 @@ INITIALISATION = Experiment(
         ),
     ],
     notes=['"nearest" is the simulated dataset with the nearest embedding, not in the paper.'],
-    minutes={"smoke": 0.2, "quick": 4, "paper": 30},
+    minutes={"smoke": 0.2, "quick": 5, "paper": 50},
     verdict=verdicts.starts,
 )
 
