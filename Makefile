@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
+# A process for each core, each with whole test files: their fixtures are trained once.
+IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test fast lint types layers tabpfn clean
 
@@ -11,10 +13,10 @@ demo: $(INSTALLED)  ## train, contaminate, compare: one table and one figure
 	$(BIN)/python -m mindist.experiments.demo
 
 test: lint types layers  ## what CI runs
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(IN_PARALLEL)
 
 fast: $(INSTALLED)  ## the tests without the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(IN_PARALLEL) -m "not slow"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,8 +1,14 @@
-"""The one fixture of tests, docstring examples, README and docs: each starts from the same seed."""
+"""Of tests, docstring examples, README and docs: each starts from the same seed, on one thread.
+
+One thread, because the numbers of a trained network depend on how many there are, and because
+`make test` runs as many processes as there are cores.
+"""
 
 import numpy as np
 import pytest
 import torch
+
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

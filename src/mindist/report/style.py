@@ -76,7 +76,7 @@ METRIC_LABELS = {
     "reference_mmd": "MMD² to the reference posterior",
     "predictive_mmd": "posterior-predictive MMD²",
     "summary_distance": "distance of the summary from the clean one",
-    "summary_distance_standardised": "standardised distance of the summary from the clean one",
+    "summary_distance_standardised": "distance of the summary from the clean one (sd)",
     "coverage": "empirical coverage",
     "coverage_50": "coverage of 50% intervals",
     "coverage_80": "coverage of 80% intervals",
