@@ -48,7 +48,7 @@ def npe():
 )
 def method(request, npe):
     if "pfn" in request.param:  # the cost of a query grows with its context
-        return train_method(request.param, TASK, THETA[:100], X[:100])
+        return train_method(request.param, TASK, THETA[:400], X[:400])
     options = Options(training=QUICK, x_obs=X_OBS, npe=npe)
     return train_method(request.param, TASK, THETA, X, options)
 
