@@ -95,6 +95,10 @@ class Output:
         with room_for(self.folder, path.name):
             write_whole(path, content)
 
+    def read(self, path: Path) -> Any:
+        """The content of a JSON file of an earlier run, None if there is none."""
+        return read_json(path)
+
     def own_rows(self, name: str, key: Any, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """Rows that are no cells: stored ones of the same configuration, or new ones."""
         text = json.dumps([RESULTS_VERSION, name, key], sort_keys=True)

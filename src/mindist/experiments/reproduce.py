@@ -6,6 +6,7 @@ the store of the output folder, whichever experiment asked for them.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
@@ -39,6 +40,7 @@ LIBRARIES = (
     "matplotlib",
     "tabpfn",
 )
+MAX_LOSSES = 6  # in the table of contents; the page has all
 MOLECULES = {"hsp90": "HSP90", "synthetic": "synthetic chain"}
 
 
@@ -104,7 +106,7 @@ def reproduce(
         say: Called with a line for people at each step.
         progress: Whether the runner shows its jobs.
     """
-    output, start = Output(request.out, request.profile), time.perf_counter()
+    output = Output(request.out, request.profile)
     results = []
     for count, name in enumerate(request.names, 1):
         say(f"[{count}/{len(request.names)}] {name}: {EXPERIMENTS[name].shows}")
@@ -116,7 +118,9 @@ def reproduce(
             say(f"  {result.section.seconds:.0f} s, in {result.folder}")
         results.append(result)
     if request.everything:
-        path = write_page(page(request, results, time.perf_counter() - start), index(request))
+        seconds = sum(result.section.seconds or 0.0 for result in results)
+        output.write(request.out / "README.md", contents(request, results).encode())
+        path = write_page(page(request, results, seconds), index(request))
         say(f"Everything on one page: {path}")
     return results
 
@@ -151,9 +155,10 @@ def run_experiment(
         losses=panel_losses(experiment.panels, shown),
         seconds=time.perf_counter() - start,
     )
-    section = replace(
-        section, configuration=configuration(experiment, request, cells, reused, section)
-    )
+    settings = configuration(experiment, request, cells, reused, section)
+    if reused == len(cells):
+        settings = as_first_computed(settings, output.read(folder / "config.json"))
+    section = replace(section, configuration=settings, seconds=settings["seconds"])
     output.write(folder / "rows.parquet", rows_as_parquet(rows))
     output.write(folder / "table.md", markdown(experiment, section, shown, anchors).encode())
     output.write(folder / "config.json", as_json(section.configuration))
@@ -250,6 +255,35 @@ def configuration(
         "theorem_sizes": asdict(THEOREM_SIZES[request.profile]) if not cells else None,
         "versions": versions(),
     }
+
+
+def as_first_computed(settings: dict[str, Any], before: Any) -> dict[str, Any]:
+    """The time and the command of the run that computed all, where this one only drew it again."""
+    told = ("command", "seconds", "workers", "cores", "cells_already_stored")
+    same = ("experiment", "profile", "seeds", "results_version", "banks", "recipes", "tests")
+    settled = json.loads(json.dumps(settings))
+    if not isinstance(before, dict) or any(settled[k] != before.get(k) for k in same):
+        return settings
+    return {**settings, **{name: before[name] for name in told if name in before}}
+
+
+def contents(request: Request, results: Sequence[Result]) -> str:
+    """All experiments in Markdown: what each shows, its verdict, where its table and figure are."""
+    lines = [
+        f"# The paper reproduced, profile {request.profile}",
+        f"    {request.command('all')}",
+        f"{sizes_in_words(request.profile).capitalize()} training + test datasets. Each folder has "
+        "the figure, the tables, the rows behind them and the configuration; "
+        "[index.html](index.html) has all of it on one page.",
+    ]
+    for result in results:
+        section = result.section
+        lines += [f"## {section.title}", f"{section.shows} ({section.source})", section.verdict]
+        lines += [f"- {loss}" for loss in section.losses[:MAX_LOSSES]]
+        if result.folder is not None:
+            name = section.name
+            lines += [f"[Tables]({name}/table.md)", f"![{section.title}]({name}/figure.png)"]
+    return "\n\n".join(lines) + "\n"
 
 
 def markdown(experiment: Experiment, section: Section, shown: Rows, anchors: Any) -> str:
