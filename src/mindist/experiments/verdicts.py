@@ -117,22 +117,24 @@ def starts(rows: Rows) -> str:
 
 
 def median_bandwidth(rows: Rows) -> str:
-    """Whether the median is as good as the best multiple of it."""
+    """Whether the median is within a tenth of the best multiple of it, on the same datasets."""
     lines = []
-    for method, points in summarise(rows, "rmse", "bandwidth").items():
-        if not method.startswith("mds"):
+    for method, own in rows[rows.method.str.startswith("mds")].groupby("method", sort=False):
+        errors = own.pivot_table("rmse", ["seed", "dataset"], "bandwidth")
+        at = {round(float(b), 9): b for b in errors.columns}
+        if 1.0 not in at:
             continue
-        best = min(points, key=lambda p: p.mean)
-        median = next((p for p in points if math.isclose(p.at, 1.0)), None)
-        if median is None:
-            continue
-        close = median.mean <= best.mean + max(
-            0.1 * best.mean, 2 * math.hypot(best.error, median.error)
-        )
-        word = "agrees" if close else "disagrees"
+        best, median = errors.mean().idxmin(), at[1.0]
+        means, excess = errors.mean(), errors[median] - 1.1 * errors[best]
+        decided = 2 * float(excess.std()) / len(excess) ** 0.5
+        word = "undecided whether the median is a reliable choice"
+        if float(excess.mean()) <= 0:
+            word = "agrees with the median being a reliable choice"
+        elif float(excess.mean()) > decided:
+            word = "disagrees with the median being a reliable choice"
         lines.append(
-            f"{label(method)}: RMSE {median.mean:.3g} at the median, best {best.mean:.3g} at "
-            f"{best.at:g} times it: {word} with the median being a reliable choice."
+            f"{label(str(method))}: RMSE {means[median]:.3g} at the median, best "
+            f"{means[best]:.3g} at {best:g} times it: {word} (within a tenth of the best)."
         )
     return " ".join(lines)
 

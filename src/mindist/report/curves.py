@@ -49,9 +49,15 @@ def plot_curves(
     points = summarise(rows, metric, by, series)
     if not points:
         return say_no_results(axes, metric, by)
-    plot_points(axes, points, series_styles(series, list(points)), by, anchors or {})
+    styles = series_styles(series, list(points))
     if log:
-        set_log(axes, points)
+        positive = {name: tuple(p for p in own if p.mean > 0) for name, own in points.items()}
+        plot_points(axes, positive, styles, by, anchors or {})
+        set_log(axes, positive)
+        if positive != points:
+            axes.annotate("zeros are not drawn", (0.02, 0.02), xycoords="axes fraction", size=8)
+    else:
+        plot_points(axes, points, styles, by, anchors or {})
     axes.set(xlabel=quantity_label(by), ylabel=metric_label(metric))
     return axes
 
