@@ -127,7 +127,11 @@ def quieten() -> None:
 
 def print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
     """What can be run, and how long it takes."""
-    table = Table(title="Experiments; minutes on two cores", title_justify="left", box=None)
+    table = Table(
+        title="Experiments; minutes on two cores, run in this order (equal parts are computed once)",
+        title_justify="left",
+        box=None,
+    )
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it shows (where in the paper)", overflow="fold")
     for profile in profiles:

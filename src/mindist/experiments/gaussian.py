@@ -181,7 +181,7 @@ FIGURE1 = Experiment(
         "The picture has one dataset, shifted by 8; the curves below have outliers at +8 and -8 "
         "and the sample mean as the summary."
     ],
-    minutes={"smoke": 0.2, "quick": 1, "paper": 20},
+    minutes={"smoke": 0.2, "quick": 0.7, "paper": 20},
     verdict=verdict(Claim("mds-rf", "npe", at=(0.2,)), Claim("mds", "npe", at=(0.2,))),
     illustration="figure1",
 )
@@ -201,7 +201,7 @@ GAUSSIAN = Experiment(
         FOUR_POSTERIORS,
     ],
     notes=[NNPE_NOTE, ROBUST_NOTE],
-    minutes={"smoke": 0.3, "quick": 5, "paper": 80},
+    minutes={"smoke": 0.3, "quick": 3.3, "paper": 80},
     anchors=anchors.GAUSSIAN,
     anchors_source=anchors.GAUSSIAN_SOURCE,
     verdict=verdict(
@@ -228,7 +228,7 @@ GAUSSIAN_DELTA = Experiment(
         Panel("coverage", by="delta", where=BY_DELTA),
     ],
     notes=[NNPE_NOTE, ROBUST_NOTE],
-    minutes={"smoke": 0.2, "quick": 4, "paper": 50},
+    minutes={"smoke": 0.2, "quick": 2.3, "paper": 50},
     verdict=verdicts.joined(
         verdict(
             Claim("mds-rf", "npe", "reference_mmd", by="delta", at=(2.0, 3.0, 4.0, 5.0)),
@@ -247,7 +247,7 @@ KL = Experiment(
     source="appendix Choice of Divergence, first figure",
     cells=by_epsilon(DIVERGENCES),
     panels=[Panel("rmse"), Panel("reference_mmd"), Panel("predictive_mmd")],
-    minutes={"smoke": 0.2, "quick": 3, "paper": 25},
+    minutes={"smoke": 0.2, "quick": 1, "paper": 25},
     verdict=verdict(
         Claim("mds-dec", "mds-kl", at=(0.1, 0.2, 0.3)),
         Claim("mds-rf", "mds-kl", at=(0.1, 0.2, 0.3)),
@@ -266,7 +266,7 @@ KL_DELTA = Experiment(
         Panel("reference_mmd", by="delta", where=BY_DELTA),
         Panel("predictive_mmd", by="delta", where=BY_DELTA),
     ],
-    minutes={"smoke": 0.2, "quick": 3, "paper": 25},
+    minutes={"smoke": 0.2, "quick": 0.8, "paper": 25},
     verdict=verdicts.joined(
         verdict(
             Claim("mds-rf", "mds-kl", by="delta", at=(3.0, 4.0, 5.0)),
@@ -289,7 +289,7 @@ DETECTION = Experiment(
         Panel("detected", title="Power, δ = 3", where={"part": "epsilon"}),
         Panel("detected", by="delta", title="Power, ε = 0.2", where={"part": "delta"}),
     ],
-    minutes={"smoke": 0.1, "quick": 1, "paper": 10},
+    minutes={"smoke": 0.1, "quick": 0.2, "paper": 10},
     verdict=verdicts.size_and_power,
 )
 
@@ -306,7 +306,7 @@ SAMPLE_SIZE = Experiment(
         Panel("predictive_mmd", by="num_obs", log=True),
     ],
     notes=[NNPE_NOTE, "Every N has simulations, an NPE and a decoder of its own."],
-    minutes={"smoke": 0.2, "quick": 4, "paper": 70},
+    minutes={"smoke": 0.2, "quick": 1.2, "paper": 70},
     verdict=verdicts.joined(
         verdict(Claim("mds-rf", "npe", by="num_obs"), Claim("mds-rf", "nnpe", by="num_obs")),
         verdicts.gain_trend("mds-rf", "npe", "num_obs", grows=True),
@@ -325,7 +325,7 @@ DIMENSION = Experiment(
         Panel("predictive_mmd", by="dim"),
     ],
     notes=[NNPE_NOTE, "A has orthonormal columns: nothing but the dimension changes."],
-    minutes={"smoke": 0.2, "quick": 4, "paper": 50},
+    minutes={"smoke": 0.2, "quick": 0.9, "paper": 50},
     verdict=verdicts.joined(
         verdict(Claim("mds-rf", "npe", by="dim"), Claim("mds-rf", "nnpe", by="dim")),
         verdicts.gain_trend("mds-rf", "npe", "dim", grows=False),
@@ -346,7 +346,7 @@ NPE_PFN = Experiment(
         Panel("coverage", where={"delta": 3.0}),
     ],
     notes=["The sample mean is the summary; 1,000 simulations are the context."],
-    minutes={"smoke": 0.5, "quick": 3, "paper": 60},
+    minutes={"smoke": 0.5, "quick": 1.4, "paper": 60},
     verdict=verdict(
         Claim("npe-pfn-mds", "npe-pfn", at=(0.1, 0.2, 0.3), where={"delta": 3.0}),
         explain="npe-pfn-mds",

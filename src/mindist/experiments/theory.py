@@ -65,7 +65,7 @@ ROBUSTNESS = Experiment(
         "which the Hessian becomes singular. The paper's condition averages the Hessian over the "
         "model, not over the data, and so does not see this.",
     ],
-    minutes={"smoke": 0.1, "quick": 0.3, "paper": 1},
+    minutes={"smoke": 0.1, "quick": 0.2, "paper": 1},
     verdict=verdicts.robustness,
 )
 
@@ -80,7 +80,7 @@ CONSISTENCY = Experiment(
         Panel("posterior_sd", by="num_obs", log=True),
         Panel("coverage_90", by="num_obs"),
     ],
-    minutes={"smoke": 0.1, "quick": 0.3, "paper": 1},
+    minutes={"smoke": 0.1, "quick": 0.1, "paper": 1},
     verdict=verdicts.consistency,
 )
 

@@ -151,7 +151,7 @@ OUP = Experiment(
         Panel("posterior", title="Posteriors of four datasets, ε = 0.2", where=FOUR),
     ],
     notes=[NNPE_NOTE, "Distances of summaries are in standard deviations of simulated ones."],
-    minutes={"smoke": 0.2, "quick": 3, "paper": 30},
+    minutes={"smoke": 0.2, "quick": 2.2, "paper": 30},
     verdict=verdict(*over("mds-rf", "npe", "nnpe", "npe-or")),
 )
 
@@ -162,7 +162,7 @@ OUP_LEARNED = Experiment(
     source="appendix OUP with Learned Neural Summary Statistic",
     cells=oup_learned_cells,
     panels=[replace(panel, log=True) for panel in CURVES],
-    minutes={"smoke": 0.2, "quick": 3, "paper": 30},
+    minutes={"smoke": 0.2, "quick": 1.3, "paper": 30},
     verdict=verdict(*over("mds-rf", "npe")),
 )
 
@@ -179,7 +179,7 @@ SIR = Experiment(
         Panel("posterior", title="Posteriors of four datasets, ε = 0.2", where=FOUR),
     ],
     notes=[NNPE_NOTE, "Distances of summaries are in standard deviations of simulated ones."],
-    minutes={"smoke": 0.2, "quick": 2, "paper": 30},
+    minutes={"smoke": 0.2, "quick": 1.9, "paper": 30},
     verdict=verdict(
         *over("mds-rf", "npe", "npe-or"), Claim("nnpe", "mds-rf", at=(0.2, 0.3, 0.4, 0.5))
     ),
@@ -193,7 +193,7 @@ SIR_FULL = Experiment(
     cells=sir_full_cells,
     panels=list(CURVES),
     notes=[NNPE_NOTE],
-    minutes={"smoke": 0.2, "quick": 1, "paper": 15},
+    minutes={"smoke": 0.2, "quick": 2.2, "paper": 15},
     verdict=verdicts.joined(
         verdict(*over("mds-rf", "npe", "npe-or", at=(0.2, 0.5, 0.8, 1.0))),
         verdicts.gain_trend("mds-rf", "npe", "epsilon", grows=True),
@@ -219,7 +219,7 @@ INITIALISATION = Experiment(
         ),
     ],
     notes=['"nearest" is the simulated dataset with the nearest embedding, not in the paper.'],
-    minutes={"smoke": 0.2, "quick": 5, "paper": 50},
+    minutes={"smoke": 0.2, "quick": 2.5, "paper": 50},
     verdict=verdicts.starts,
 )
 
@@ -235,7 +235,7 @@ BANDWIDTH = Experiment(
         Panel("predictive_mmd", by="bandwidth", log=True),
         Panel("summary_distance_standardised", by="bandwidth", log=True),
     ],
-    minutes={"smoke": 0.1, "quick": 2, "paper": 15},
+    minutes={"smoke": 0.1, "quick": 2.6, "paper": 15},
     verdict=verdicts.median_bandwidth,
 )
 
