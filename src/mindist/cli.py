@@ -128,7 +128,7 @@ def quieten() -> None:
 def print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
     """What can be run, and how long it takes."""
     table = Table(
-        title="Experiments; minutes on two cores, run in this order (equal parts are computed once)",
+        title="Experiments; minutes on two cores, in this order (equal parts are computed once)",
         title_justify="left",
         box=None,
     )
