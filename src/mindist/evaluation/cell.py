@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-RESULTS_VERSION = 1
+RESULTS_VERSION = 2
 """Part of every address: raise it when a change of the code changes results."""
 
 

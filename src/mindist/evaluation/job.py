@@ -75,6 +75,7 @@ def work(job: Job, store: Store) -> Outcome:
         warnings.simplefilter("always", UserWarning)
         # sbi's, of the paper's own summaries (OUP, SIR): nothing that a reader could change.
         warnings.filterwarnings("ignore", "Data has extreme outliers", UserWarning)
+        warnings.filterwarnings("ignore", "Data has constant values", UserWarning)  # OUP's X_0
         methods: dict[str, Method | None] = {}
         for cell in job.cells:
             try:

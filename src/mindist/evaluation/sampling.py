@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindist.baselines import Method
 from mindist.baselines.mds import MinimumDistanceMethod
+from mindist.baselines.rnpe import LatentSummaryPosterior
 from mindist.posteriors.backend import find_backend
 from mindist.posteriors.query import BoundedQueries
-from mindist.posteriors.rejection import Budget
-from mindist.posteriors.robust import MAX_DRAWS_PER_SAMPLE
+from mindist.posteriors.rejection import Budget, draw_mixture
 from mindist.posteriors.seeding import seeded
 from mindist.tasks import Task
+
+MAX_DRAWS = 100  # for each sample; a posterior with less than a hundredth inside is not one
 
 
 @dataclass(frozen=True)
@@ -37,29 +38,44 @@ class Draws:
     num_inside: Tensor
 
 
-def draw(task: Task, method: Method | None, x: Tensor, num_samples: int, seed: int) -> Draws:
+def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Draws:
     """Samples of a method, or of the task's exact posterior if it is None.
 
     Arguments:
         task: Whose exact posterior may be asked for.
-        method: A trained method.
+        method: A trained `Method`, or None.
         x: Datasets `(B, N, *event)`.
         num_samples: S.
         seed: Of the samples.
     """
-    all_inside = torch.full((len(x),), num_samples)
     if method is None:
-        return Draws(_exact(task, x, num_samples, seed), all_inside)
-    samples = method.sample_batched((num_samples,), x, seed=seed)
-    if len(samples) == num_samples:
-        return Draws(samples.float(), all_inside)  # TabPFN's are float64
-    # Somewhere rejection came to nothing: find out where, dataset by dataset.
-    each = [method.sample((num_samples,), one, seed=seed) for one in x]
-    inside = torch.tensor([len(samples) for samples in each])
-    short = inside < num_samples
-    free = iter(_unrejected(method, x[short], num_samples, seed).unbind(1))
-    kept = [next(free) if short[i] else found for i, found in enumerate(each)]
-    return Draws(torch.stack(kept, 1).float(), inside)
+        return Draws(_exact(task, x, num_samples, seed), torch.full((len(x),), num_samples))
+    if isinstance(method, LatentSummaryPosterior):  # asked at many summaries, not at one
+        samples = method.sample_batched((num_samples,), x, seed=seed).float()
+        return Draws(samples, torch.full((len(x),), len(samples)))
+    posterior: Any = method.posterior
+    if isinstance(method, MinimumDistanceMethod):
+        posterior = posterior.posterior
+    queries = BoundedQueries(find_backend(posterior), MAX_DRAWS)
+    s = queries.checked(method.used_summary(x).to(queries.backend.device, torch.float32))
+    return _at_summaries(queries, s, num_samples, seed)
+
+
+def _at_summaries(queries: BoundedQueries, s: Tensor, num_samples: int, seed: int) -> Draws:
+    """Samples at summaries `(B, d_s)`, unrejected where rejection comes to nothing."""
+    budget = Budget(MAX_DRAWS)
+    with seeded(seed, s.device):
+        drawn = draw_mixture(queries.backend.components, s, num_samples, budget, {})
+    if drawn.complete:
+        return Draws(drawn.samples.float(), drawn.obtained)  # TabPFN's are float64
+    short, inside = drawn.obtained < num_samples, drawn.obtained.clone()
+    free = queries.sample((num_samples,), s[short], budget, seed=seed, reject=False).float()
+    samples = free.new_empty(num_samples, len(s), free.shape[-1])
+    samples[:, short] = free
+    if not short.all():
+        rest = _at_summaries(queries, s[~short], num_samples, seed)
+        samples[:, ~short], inside[~short] = rest.samples, rest.num_inside
+    return Draws(samples, inside)
 
 
 def _exact(task: Any, x: Tensor, num_samples: int, seed: int) -> Tensor:
@@ -71,17 +87,6 @@ def _exact(task: Any, x: Tensor, num_samples: int, seed: int) -> Tensor:
     with seeded(seed):
         samples: Tensor = task.posterior(x).sample((num_samples,))
     return samples
-
-
-def _unrejected(method: Any, x: Tensor, num_samples: int, seed: int) -> Tensor:
-    """Draws `(S, B, d_theta)` of the density estimator behind a method, inside or outside."""
-    posterior = method.posterior
-    if isinstance(method, MinimumDistanceMethod):
-        posterior = posterior.posterior
-    queries = BoundedQueries(find_backend(posterior), MAX_DRAWS_PER_SAMPLE)
-    s = queries.checked(method.used_summary(x).float())
-    budget = Budget(MAX_DRAWS_PER_SAMPLE)
-    return queries.sample((num_samples,), s, budget, seed=seed, reject=False)
 
 
 __all__ = ["Draws", "draw"]
