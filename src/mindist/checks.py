@@ -303,9 +303,13 @@ def parameters(value: Any, prior: Distribution, support: str, name: str = "theta
 
 def fraction(epsilon: float, name: str = "epsilon") -> float:
     """A contaminated fraction, from 0 to 1."""
-    if not 0 <= epsilon <= 1:
+    try:
+        value = float(epsilon)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: expected a fraction from 0 to 1, got {epsilon!r}.") from None
+    if not 0 <= value <= 1:
         raise ValueError(f"{name}: expected a fraction from 0 to 1, got {epsilon}. 10% is 0.1.")
-    return float(epsilon)
+    return value
 
 
 def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:

@@ -7,12 +7,13 @@ simulations, and an NPE queried at the summary :math:`s^\star` that it finds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Adaptation
+from mindist.adaptation import Adaptation, Search
 from mindist.baselines.method import Method, Options, Simulations, one_dataset
 from mindist.baselines.npe import train_neural_posterior
 from mindist.minimum_distance import PAPER_VARIANTS, MinimumDistance
@@ -58,10 +59,15 @@ class MinimumDistanceMethod:
 def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistance:
     """The estimator of a variant: "default", or one of the paper's, "rf", "dec" and "kl"."""
     checks.choice(variant, ("default", *PAPER_VARIANTS), "variant")
-    if variant == "default":
-        return MinimumDistance(summary, bandwidth=options.bandwidth, seed=options.seed)
-    return MinimumDistance.paper(
-        summary, variant=variant, bandwidth=options.bandwidth, seed=options.seed
+    decoder, search = PAPER_VARIANTS.get(variant, ("ridge", Search()))
+    return MinimumDistance(
+        summary,
+        bandwidth=options.bandwidth,
+        num_features=options.num_features,
+        decoder=decoder,
+        search=replace(search, **options.search),
+        alpha=options.alpha,
+        seed=options.seed,
     )
 
 

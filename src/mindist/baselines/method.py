@@ -9,7 +9,7 @@ summary, or in what the posterior was trained on.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -81,6 +81,9 @@ class Options:
             is 10 on the Gaussian task (docs/baselines.md).
         x_obs: The observed datasets `(B, N, *event)` that NPE-RS is trained for.
         bandwidth: Of MDS, as in `MinimumDistance`.
+        num_features: Of MDS, as in `MinimumDistance`.
+        alpha: Of MDS, as in `MinimumDistance`.
+        search: Fields of `Search` that differ from the variant's, such as `{"restarts": 10}`.
         checkpoint: Path of the TabPFN weights of NPE-PFN; by default where `make tabpfn` put them.
         seed: Of everything random in training.
     """
@@ -92,6 +95,9 @@ class Options:
     penalty: float = 10.0
     x_obs: Tensor | None = None
     bandwidth: float | str = "median"
+    num_features: int = 512
+    alpha: float = 0.05
+    search: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: str | os.PathLike[str] | None = None
     seed: int = 0
 

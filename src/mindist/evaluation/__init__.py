@@ -1,6 +1,8 @@
-"""Metrics: tensors in, tensors out.
+"""Metrics, tensors in, tensors out; and the runner, cells in, tidy rows out.
 
-May import: torch, and every layer below.
+The runner's modules (`store`, `bank`, `trained`, `measure`, `runner`) need `mindist[reproduce]`, so
+they are imported by their own names. May import: torch, pandas, PyArrow and joblib in these modules
+only, and every layer below.
 """
 
 from mindist.evaluation.metrics import (

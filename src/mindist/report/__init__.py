@@ -1,8 +1,18 @@
-"""Plots: the only folder that imports a plotting library.
+"""Figures, tables and the page: the only folder that imports a plotting library.
 
-May import: matplotlib, torch, and every layer below `experiments`.
+Functions that draw take and return axes; functions that take rows take a pandas `DataFrame` with
+one row for each test dataset, method, setting and seed.
+
+May import: matplotlib, numpy, scipy, torch, and every layer below `experiments`.
 """
 
+from mindist.report.coverage import plot_coverage
+from mindist.report.curves import plot_curves
+from mindist.report.detection import plot_rejections
+from mindist.report.figures import describe_figure, draw_figure, save_png_and_svg
+from mindist.report.images import Images, Trajectories, plot_images, plot_trajectories
+from mindist.report.page import Page, Section, render_page, write_page
+from mindist.report.panel import Anchors, Panel
 from mindist.report.plots import (
     new_figure,
     plot_data_space,
@@ -10,5 +20,46 @@ from mindist.report.plots import (
     plot_summary_space,
     save_figure,
 )
+from mindist.report.posteriors import Posteriors, plot_posterior_samples
+from mindist.report.table import (
+    Table,
+    experiment_markdown,
+    experiment_tables,
+    losses,
+    metric_table,
+    panel_losses,
+    panel_tables,
+)
 
-__all__ = ["new_figure", "plot_data_space", "plot_posteriors", "plot_summary_space", "save_figure"]
+__all__ = [
+    "Anchors",
+    "Images",
+    "Page",
+    "Panel",
+    "Posteriors",
+    "Section",
+    "Table",
+    "Trajectories",
+    "describe_figure",
+    "draw_figure",
+    "experiment_markdown",
+    "experiment_tables",
+    "losses",
+    "metric_table",
+    "new_figure",
+    "panel_losses",
+    "panel_tables",
+    "plot_coverage",
+    "plot_curves",
+    "plot_data_space",
+    "plot_images",
+    "plot_posterior_samples",
+    "plot_posteriors",
+    "plot_rejections",
+    "plot_summary_space",
+    "plot_trajectories",
+    "render_page",
+    "save_figure",
+    "save_png_and_svg",
+    "write_page",
+]

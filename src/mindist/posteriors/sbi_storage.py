@@ -1,0 +1,144 @@
+r"""Trained sbi posteriors on disk, as tensors and JSON.
+
+.. math:: q_\psi(\theta \mid f_\phi(x_{1:N})) \quad \text{is } \psi \text{ and } \phi .
+
+Nothing is pickled. The network is built anew by sbi, from its name and the shapes of what it was
+trained on, and the stored tensors are loaded into it; names or shapes that do not fit are an error.
+Standardisation is part of the tensors. What is not stored, the prior and the architecture of an
+embedding net, has to be given again.
+
+Like `sbi_bridge.py`, this file imports sbi.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from sbi.inference.posteriors import DirectPosterior
+from sbi.neural_nets import posterior_nn
+from sbi.neural_nets.estimators import NFlowsFlow
+from sbi.utils.sbiutils import Standardize
+from torch import Tensor, nn
+
+from mindist import storage
+from mindist.posteriors.embedding import EmbeddingSummary
+from mindist.posteriors.guards import quiet
+from mindist.posteriors.sbi_training import HARMLESS
+from mindist.posteriors.seeding import seeded
+
+KIND = "NeuralPosterior"
+
+
+def save_posterior(
+    path: str | os.PathLike[str],
+    posterior: Any,
+    *,
+    density_estimator: str,
+    summary: EmbeddingSummary | None = None,
+) -> None:
+    """Write a trained NPE, and the learned summary that it is queried at, to a folder.
+
+    Arguments:
+        path: A folder that does not exist yet, is empty, or holds an older artefact.
+        posterior: A `DirectPosterior`, with or without an embedding net.
+        density_estimator: Which one of sbi's it was trained with, such as "nsf" or "mdn".
+        summary: The other half of `split_embedding`, to be stored beside the posterior.
+    """
+    if type(posterior) is not DirectPosterior:
+        raise TypeError(
+            "posterior: expected a DirectPosterior (NPE), got "
+            f"{type(posterior).__name__}, which mindist could not rebuild."
+        )
+    estimator = posterior.posterior_estimator
+    config: dict[str, Any] = {
+        "density_estimator": density_estimator,
+        "input_shape": list(estimator.input_shape),
+        "condition_shape": list(estimator.condition_shape),
+        "standardised": _standardised(_owner(estimator)._embedding_net),
+        "summary": None,
+    }
+    tensors = {f"estimator.{name}": value for name, value in estimator.state_dict().items()}
+    if summary is not None:
+        config["summary"] = {
+            "condition_shape": list(summary.condition_shape),
+            "fixed_size": summary.fixed_size,
+            "standardised": _standardised(summary.net),
+        }
+        tensors |= {f"summary.{name}": value for name, value in summary.net.state_dict().items()}
+    # Two names may share their memory (nflows' permutations do), which safetensors refuses.
+    storage.write_artefact(path, KIND, config, {name: v.clone() for name, v in tensors.items()})
+
+
+def load_posterior(
+    path: str | os.PathLike[str],
+    prior: Any,
+    *,
+    embedding_net: nn.Module | None = None,
+    summary_net: nn.Module | None = None,
+) -> tuple[Any, EmbeddingSummary | None]:
+    """Read what `save_posterior` wrote; equal seeds give the samples of what was saved, bit by bit.
+
+    Arguments:
+        path: The folder that was passed to `save_posterior`.
+        prior: The prior that the posterior was trained with.
+        embedding_net: A network like the posterior's embedding net, with any weights, if it has
+            one; it becomes part of the posterior.
+        summary_net: A network like the one behind the stored summary, if there is one.
+
+    Returns:
+        A `DirectPosterior`, and the stored summary or None.
+    """
+    config, tensors = storage.read_artefact(path, KIND)
+    state, summary_state = _part(tensors, "estimator."), _part(tensors, "summary.")
+    net = nn.Identity() if embedding_net is None else embedding_net
+    with seeded(0), quiet(*HARMLESS, stdout=True), torch.no_grad():
+        build: Any = posterior_nn(config["density_estimator"], z_score_x="none", embedding_net=net)
+        # Whatever has a spread: its moments are overwritten, as are the initial weights.
+        theta, x = (torch.randn(2, *config[key]) for key in ("input_shape", "condition_shape"))
+        estimator: Any = build(theta, x)
+        owner = _owner(estimator)
+        if config["standardised"]:
+            net = owner._embedding_net
+            owner._embedding_net = _behind_standardiser(net, state, "_embedding_net.0.")
+        estimator.load_state_dict(state, strict=True)
+        posterior = DirectPosterior(estimator.eval(), prior, device="cpu")
+    if config["summary"] is None:
+        return posterior, None
+    if summary_net is None:
+        raise ValueError(
+            f"summary_net: {os.fspath(path)} holds a learned summary; expected a network of its "
+            "architecture, such as task.summary_network(), got None."
+        )
+    if config["summary"]["standardised"]:
+        summary_net = _behind_standardiser(summary_net, summary_state, "0.")
+    summary_net.load_state_dict(summary_state, strict=True)
+    shape, fixed_size = config["summary"]["condition_shape"], config["summary"]["fixed_size"]
+    return posterior, EmbeddingSummary(summary_net, torch.Size(shape), fixed_size=fixed_size)
+
+
+def _owner(estimator: Any) -> Any:
+    """The module that has the embedding net: nflows' flow, or the estimator itself."""
+    return estimator.net if isinstance(estimator, NFlowsFlow) else estimator
+
+
+def _standardised(embedding: nn.Module) -> bool:
+    """Whether sbi put a standardiser in front of the embedding net."""
+    return isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize)
+
+
+def _behind_standardiser(net: nn.Module, state: dict[str, Tensor], prefix: str) -> nn.Module:
+    """`Sequential(Standardize, net)`, with the shapes of the stored mean and scale."""
+    mean, std = (
+        next(value for name, value in state.items() if name.endswith(prefix + statistic))
+        for statistic in ("_mean", "_std")
+    )
+    return nn.Sequential(Standardize(mean.clone(), std.clone()), net)
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+__all__ = ["load_posterior", "save_posterior"]

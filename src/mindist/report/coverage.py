@@ -1,0 +1,36 @@
+"""Empirical coverage of credible intervals against their nominal level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mindist.report.curves import plot_points, say_no_results
+from mindist.report.statistics import Rows, by_level, summarise
+from mindist.report.style import metric_label, quantity_label, series_styles
+
+
+def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:
+    """A line for each method, and the diagonal of a calibrated posterior.
+
+    Below the diagonal a posterior is too sure of itself, above it too cautious.
+
+    Arguments:
+        axes: Matplotlib axes.
+        rows: Rows of one setting, with columns "coverage_50" to "coverage_95".
+        series: The column with a line for each value, such as "epsilon" for one method.
+    """
+    points = summarise(by_level(rows), "coverage", "level", series)
+    if not points:
+        return say_no_results(axes, "coverage", "level")
+    plot_points(axes, points, series_styles(series, list(points)), "level")
+    axes.axline((0, 0), slope=1, color="#555555", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.set(
+        xlabel=quantity_label("level"),
+        ylabel=metric_label("coverage"),
+        xlim=(0.44, 1.0),
+        ylim=(-0.03, 1.03),
+    )
+    return axes
+
+
+__all__ = ["plot_coverage"]

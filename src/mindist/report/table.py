@@ -1,0 +1,422 @@
+"""Tables: a row for each setting, a column for each method, a mean and its standard error in each.
+
+The best robust method of a row, the one with the smallest mean, is bold. A published value stands
+in parentheses beside ours. What MDS loses is said in words, from the same rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from mindist.report.horizontal import Horizontal
+from mindist.report.panel import Anchors, Panel, panel_anchors
+from mindist.report.statistics import (
+    RATES,
+    Point,
+    Rows,
+    by_level,
+    paired_difference,
+    select,
+    summarise,
+)
+from mindist.report.style import (
+    NOT_ROBUST,
+    OURS,
+    REFERENCES,
+    SMALLER_IS_BETTER,
+    capital,
+    method_style,
+    metric_label,
+    quantity_label,
+    series_styles,
+    setting,
+    text,
+)
+
+BEYOND = 2.0
+"""Standard errors beyond which a paired difference counts: about 5% when there is none."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell.
+
+    Arguments:
+        text: Its text.
+        best: Whether it is the best of its row.
+        aside: What stands beside it, in parentheses.
+    """
+
+    text: str
+    best: bool = False
+    aside: str = ""
+
+    def markdown(self) -> str:
+        """The cell in Markdown."""
+        text = f"**{self.text}**" if self.best else self.text
+        return f"{text} ({self.aside})" if self.aside else text
+
+    def html(self) -> str:
+        """The cell in HTML."""
+        text = f"<strong>{escape(self.text)}</strong>" if self.best else escape(self.text)
+        return f"{text}<br><small>({escape(self.aside)})</small>" if self.aside else text
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that can be written as Markdown and as HTML.
+
+    Arguments:
+        caption: What the numbers are.
+        header: Of the columns.
+        body: Rows of as many entries.
+        notes: What a reader has to know, below the table.
+    """
+
+    caption: str
+    header: Sequence[str]
+    body: Sequence[Sequence[Entry]]
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """The table for a Markdown file."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+        rule = "|" + "---|" + "---:|" * (len(self.header) - 1)
+        body = [line([cell.markdown() for cell in row]) for row in self.body]
+        table = "\n".join([line(self.header), rule, *body])
+        return "\n\n".join([f"**{self.caption}**", table, *self.notes]) + "\n"
+
+    def html(self) -> str:
+        """The table for a page; wide ones scroll, by keyboard too."""
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.header)
+        body = "\n".join(f"<tr>{''.join(html_cells(row))}</tr>" for row in self.body)
+        notes = "".join(f'<p class="note">{escape(note)}</p>' for note in self.notes)
+        label = escape(f"Table: {self.caption}")
+        return (
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n'
+            f"<table><caption>{escape(self.caption)}</caption>\n"
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{notes}"
+        )
+
+
+def html_cells(row: Sequence[Entry]) -> Iterator[str]:
+    """A heading, then the cells."""
+    yield f'<th scope="row">{row[0].html()}</th>'
+    for cell in row[1:]:
+        yield f"<td>{cell.html()}</td>"
+
+
+def panel_tables(panel: Panel, rows: Rows, anchors: Anchors | None = None) -> tuple[Table, ...]:
+    """The numbers of a panel; none for a panel that draws samples or images.
+
+    Coverage that is open in `by` has a table for each setting.
+    """
+    own = select(rows, panel.where)
+    if panel.metric in ("posterior", "images", "trajectories"):
+        return ()
+    title = panel.title or capital(metric_label(panel.metric))
+    if panel.metric != "coverage":
+        published = panel_anchors(panel, anchors or {})
+        words = metric_label(panel.metric)
+        caption = title if words.lower() in title.lower() else f"{title}: {words}"
+        table = metric_table(
+            own, panel.metric, panel.by, caption=caption, series=panel.series, anchors=published
+        )
+        return (table,)
+    long = by_level(own)
+    if panel.series == panel.by or own[panel.by].nunique() < 2:
+        return (metric_table(long, "coverage", "level", caption=title, series=panel.series),)
+    return tuple(
+        metric_table(
+            long[long[panel.by] == at],
+            "coverage",
+            "level",
+            caption=f"{title}, {setting(panel.by, at)}",
+            series=panel.series,
+        )
+        for at in sorted(own[panel.by].dropna().unique())
+    )
+
+
+def metric_table(
+    rows: Rows,
+    metric: str,
+    by: str = "epsilon",
+    *,
+    caption: str = "",
+    series: str = "method",
+    anchors: Mapping[Any, Mapping[float, float]] | None = None,
+) -> Table:
+    """Means and standard errors of a metric.
+
+    Arguments:
+        rows: One row for each test dataset, method, setting and seed.
+        metric: Which column.
+        by: The column with a row of the table for each value.
+        caption: What the numbers are; by default the metric in words.
+        series: The column with a column of the table for each value.
+        anchors: Published values, method -> value of `by` -> number.
+    """
+    points = summarise(rows, metric, by, series)
+    grid = {name: {p.at: p for p in own} for name, own in points.items()}
+    settings = list(Horizontal.of(by, [at for own in grid.values() for at in own]).places)
+    published = {
+        name: {text(at): value for at, value in (anchors or {}).get(name, {}).items()}
+        for name in grid
+    }
+    body = []
+    for at in settings:
+        best = best_robust(grid, at) if metric in SMALLER_IS_BETTER and series == "method" else None
+        cells = [
+            entry(grid[name].get(at), published[name].get(text(at)), best=name == best)
+            for name in grid
+        ]
+        body.append([Entry(text(at)), *cells])
+    labels = [style.label for style in series_styles(series, list(grid)).values()]
+    return Table(
+        caption or capital(metric_label(metric)),
+        [quantity_label(by), *labels],
+        body,
+        tuple(notes(points, metric, series, any(published.values()))),
+    )
+
+
+def best_robust(grid: Mapping[Any, Mapping[Any, Point]], at: Any) -> Any:
+    """The robust method with the smallest mean, or None where there are not two to compare."""
+    means = {
+        name: own[at].mean
+        for name, own in grid.items()
+        if at in own and name not in NOT_ROBUST and math.isfinite(own[at].mean)
+    }
+    return min(means, key=lambda name: means[name]) if len(means) > 1 else None
+
+
+def entry(point: Point | None, published: float | None = None, *, best: bool = False) -> Entry:
+    """A mean, its standard error, and what was published.
+
+    Example:
+        >>> entry(Point(0.1, 0.1093, 0.1051, 0.1135, 100, 0), 0.109, best=True).markdown()
+        '**0.1093 ± 0.0042** (0.109)'
+    """
+    value = "–" if point is None else mean_and_error(point.mean, point.error)
+    return Entry(value, best, "" if published is None else f"{published:g}")
+
+
+def mean_and_error(mean: float, error: float) -> str:
+    """A mean to the digits that its standard error supports: two of the error's.
+
+    Example:
+        >>> mean_and_error(12.3456, 0.789), mean_and_error(1234.5, 67.8)
+        ('12.35 ± 0.79', '1234 ± 68')
+        >>> mean_and_error(1 / 3, math.nan)  # one dataset
+        '0.333'
+    """
+    if not math.isfinite(mean):
+        return "–"
+    if not math.isfinite(error) or error <= 0:
+        return f"{mean:.3g}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    if decimals > 6:
+        return f"{mean:.3g} ± {error:.1e}"
+    return f"{mean:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def notes(
+    points: Mapping[Any, Sequence[Point]], metric: str, series: str, published: bool
+) -> Iterator[str]:
+    """How the numbers were made, and what is missing from them."""
+    counts = sorted({p.count for own in points.values() for p in own}) or [0]
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    if counts == [0]:
+        note = "No results."
+    elif counts == [1]:
+        note = "One value for each setting: no standard errors."
+    elif metric in RATES:
+        note = f"Rate ± half of the 68% Wilson interval, {number} trials."
+    else:
+        note = f"Mean ± standard error over {number} test datasets."
+    if published:
+        note += " In parentheses: the published value."
+    if metric in SMALLER_IS_BETTER and series == "method":
+        note += " Bold: the lowest mean among robust methods."
+    yield note
+    styles = series_styles(series, list(points))
+    for name, own in points.items():
+        gaps = [f"{p.missing} at {text(p.at)}" for p in own if p.missing]
+        if gaps:
+            yield f"Rows without a value, left out: {styles[name].label}, {', '.join(gaps)}."
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A baseline that beats one of our methods at a setting.
+
+    Arguments:
+        method: Which of ours.
+        baseline: Which beats it.
+        at: The setting.
+        difference: Mean of the paired differences, ours minus the baseline's.
+        error: Its standard error.
+    """
+
+    method: str
+    baseline: str
+    at: Any
+    difference: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"+{mean_and_error(self.difference, self.error)}"
+
+
+def find_losses(
+    rows: Rows, metric: str, by: str = "epsilon", *, ours: Sequence[str] = OURS
+) -> tuple[dict[str, int], list[Loss]]:
+    """For each method of ours how many comparisons were made, and the ones it loses.
+
+    A comparison is lost when the mean difference on the same datasets and seeds is above two of
+    its standard errors. References, which know what is clean, are no baselines.
+
+    Arguments:
+        rows: One row for each test dataset, method, setting and seed.
+        metric: A column of which smaller is better.
+        by: The column that tells settings apart.
+        ours: The methods that are judged, where they are among the rows.
+    """
+    points = summarise(rows, metric, by)
+    settings = {name: [p.at for p in own] for name, own in points.items()}
+    parts = {at: rows[rows[by] == at] for at in {at for own in settings.values() for at in own}}
+    compared = {method: 0 for method in points if method in ours}
+    lost = []
+    for method in compared:
+        for baseline in points:
+            if baseline in (*OURS, *REFERENCES):
+                continue
+            for at in (at for at in settings[method] if at in settings[baseline]):
+                difference, error = paired_difference(parts[at], metric, by, at, method, baseline)
+                compared[method] += math.isfinite(error)  # one dataset says nothing
+                if difference > BEYOND * error:
+                    lost.append(Loss(method, baseline, at, difference, error))
+    return compared, lost
+
+
+def losses(
+    rows: Rows, metric: str, by: str = "epsilon", *, ours: Sequence[str] = OURS
+) -> tuple[str, ...]:
+    """Where MDS loses to a baseline, a sentence for each method of ours; see `find_losses`.
+
+    A method that was compared with nothing has no sentence.
+    """
+    compared, lost = find_losses(rows, metric, by, ours=ours)
+    return tuple(
+        loss_sentence(method, metric, by, [loss for loss in lost if loss.method == method], count)
+        for method, count in compared.items()
+        if count
+    )
+
+
+def loss_sentence(method: str, metric: str, by: str, lost: Sequence[Loss], compared: int) -> str:
+    """To whom a method loses, where, and by how much at worst."""
+    label, words = method_style(method).label, metric_label(metric)
+    if not lost:
+        return (
+            f"{label} loses to no baseline in {words} ({compared} paired comparisons, none lost "
+            f"by more than {BEYOND:g} standard errors)."
+        )
+    parts = []
+    for baseline in dict.fromkeys(loss.baseline for loss in lost):
+        own = [loss for loss in lost if loss.baseline == baseline]
+        worst = max(own, key=lambda loss: loss.difference)
+        where = ", ".join(text(loss.at) for loss in own)
+        most = f"{worst}" if len(own) == 1 else f"most at {text(worst.at)}: {worst}"
+        parts.append(f"to {method_style(baseline).label} at {name_of(by)} {where} ({most})")
+    return f"{label} loses in {words} {'; '.join(parts)}."
+
+
+def name_of(by: str) -> str:
+    """The letter or the words in front of the value of a setting."""
+    return setting(by, "").rstrip()
+
+
+def loss_table(rows: Rows, metric: str, by: str = "epsilon", *, caption: str = "") -> Table | None:
+    """All comparisons that MDS loses, a column for each setting; None where there are none."""
+    _, lost = find_losses(rows, metric, by)
+    settings = list(Horizontal.of(by, [loss.at for loss in lost]).places)
+    body = []
+    for method, baseline in dict.fromkeys((loss.method, loss.baseline) for loss in lost):
+        own = {
+            loss.at: str(loss)
+            for loss in lost
+            if (loss.method, loss.baseline) == (method, baseline)
+        }
+        head = f"{method_style(method).label} to {method_style(baseline).label}"
+        body.append([Entry(head), *(Entry(own.get(at, "")) for at in settings)])
+    if not body:
+        return None
+    note = (
+        "Mean difference on the same datasets ± its standard error, where it is above "
+        f"{BEYOND:g} of them."
+    )
+    caption = caption or f"Lost in {metric_label(metric)}"
+    return Table(caption, ["loses", *(setting(by, at) for at in settings)], body, (note,))
+
+
+def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[str, ...]:
+    """Where MDS loses, for every panel whose metric is better when smaller, each sentence once."""
+    return tuple(
+        dict.fromkeys(
+            (f"{panel.title}: " if panel.title else "") + sentence
+            for panel in compared_panels(panels)
+            for sentence in losses(select(rows, panel.where), panel.metric, panel.by)
+        )
+    )
+
+
+def compared_panels(panels: Sequence[Panel]) -> list[Panel]:
+    """Panels of methods by a metric that is better when smaller."""
+    return [p for p in panels if p.metric in SMALLER_IS_BETTER and p.series == "method"]
+
+
+def experiment_tables(
+    panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None
+) -> tuple[Table, ...]:
+    """All tables of an experiment: each panel's numbers, then what MDS loses in full."""
+    tables = [table for panel in panels for table in panel_tables(panel, rows, anchors)]
+    for panel in compared_panels(panels):
+        caption = f"Lost in {metric_label(panel.metric)}" + (
+            f" ({panel.title})" * bool(panel.title)
+        )
+        lost = loss_table(select(rows, panel.where), panel.metric, panel.by, caption=caption)
+        tables += [lost] if lost else []
+    return tuple(tables)
+
+
+def experiment_markdown(panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None) -> str:
+    """Where MDS loses, and all tables of an experiment."""
+    lost = [f"- {sentence}" for sentence in panel_losses(panels, rows)]
+    heading = ["**Where MDS loses to a baseline**\n\n" + "\n".join(lost) + "\n"] if lost else []
+    tables = [table.markdown() for table in experiment_tables(panels, rows, anchors)]
+    return "\n".join([*heading, *tables])
+
+
+__all__ = [
+    "Entry",
+    "Loss",
+    "Table",
+    "experiment_markdown",
+    "experiment_tables",
+    "find_losses",
+    "loss_table",
+    "losses",
+    "mean_and_error",
+    "metric_table",
+    "panel_losses",
+    "panel_tables",
+]
