@@ -151,7 +151,7 @@ OUP = Experiment(
         Panel("posterior", title="Posteriors of four datasets, ε = 0.2", where=FOUR),
     ],
     notes=[NNPE_NOTE, "Distances of summaries are in standard deviations of simulated ones."],
-    minutes={"smoke": 0.2, "quick": 2.2, "paper": 30},
+    minutes={"smoke": 0.2, "quick": 2.2, "paper": 6.2},
     verdict=verdict(*over("mds-rf", "npe", "nnpe", "npe-or")),
 )
 
@@ -179,7 +179,7 @@ SIR = Experiment(
         Panel("posterior", title="Posteriors of four datasets, ε = 0.2", where=FOUR),
     ],
     notes=[NNPE_NOTE, "Distances of summaries are in standard deviations of simulated ones."],
-    minutes={"smoke": 0.2, "quick": 1.9, "paper": 30},
+    minutes={"smoke": 0.2, "quick": 1.9, "paper": 6.7},
     verdict=verdict(
         *over("mds-rf", "npe", "npe-or"), Claim("nnpe", "mds-rf", at=(0.2, 0.3, 0.4, 0.5))
     ),

@@ -54,7 +54,7 @@ def plot_curves(
         positive = {name: tuple(p for p in own if p.mean > 0) for name, own in points.items()}
         plot_points(axes, positive, styles, by, anchors or {})
         set_log(axes, positive)
-        if positive != points:
+        if any(p.mean == 0 for own in points.values() for p in own):
             axes.annotate("zeros are not drawn", (0.02, 0.02), xycoords="axes fraction", size=8)
     else:
         plot_points(axes, points, styles, by, anchors or {})
