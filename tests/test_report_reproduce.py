@@ -25,8 +25,8 @@ from mindist.report import (
     Trajectories,
     describe_figure,
     draw_figure,
-    experiment_markdown,
     experiment_tables,
+    loss_tables,
     losses,
     metric_table,
     panel_losses,
@@ -39,12 +39,14 @@ from mindist.report import (
     plot_trajectories,
     render_page,
     save_png_and_svg,
+    tables_in_markdown,
     write_page,
 )
 from mindist.report.horizontal import Horizontal
+from mindist.report.losses import loss_table
 from mindist.report.statistics import by_level, paired_difference, select, summarise, wilson
 from mindist.report.style import METHOD_STYLES, method_style
-from mindist.report.table import loss_table, mean_and_error
+from mindist.report.table import mean_and_error
 
 pd = pytest.importorskip("pandas")
 
@@ -476,7 +478,9 @@ def test_a_difference_within_its_error_is_no_loss(rows):
 
 
 def test_the_markdown_of_an_experiment_has_losses_and_all_tables(rows):
-    text = experiment_markdown([Panel("rmse"), Panel("detected")], rows, ANCHORS)
+    panels = [Panel("rmse"), Panel("detected")]
+    tables = [*experiment_tables(panels, rows, ANCHORS), *loss_tables(panels, rows)]
+    text = tables_in_markdown(tables, panel_losses(panels, rows))
     assert text.index("Where MDS loses") < text.index("RMSE of the posterior mean**")
     assert "Rejection rate" in text
     assert text.count("|---|") == 3

@@ -37,7 +37,7 @@ def cells_of(*methods, bank=BANK, tests=TESTS, **more):
 CELLS = cells_of("npe", "exact", "nnpe", "mds", "mds-rf")
 
 
-def same(a, b):
+def assert_same_rows(a, b):
     keep = [name for name in a.columns if name not in TIMES]
     pd.testing.assert_frame_equal(a[keep], b[keep], check_exact=True)
 
@@ -99,8 +99,8 @@ def test_equal_cells_of_two_experiments_are_computed_once(uninterrupted):
     first, second = CELLS[:4], [*CELLS[2:4], CELLS[0]]
     assert len(distinct([*first, *second])) == 4
     both = run([*first, *second], store, progress=False)
-    same(both, frame[:20])
-    same(rows(second, store), pd.concat([frame[10:20], frame[:5]], ignore_index=True))
+    assert_same_rows(both, frame[:20])
+    assert_same_rows(rows(second, store), pd.concat([frame[10:20], frame[:5]], ignore_index=True))
 
 
 def test_damaged_parts_are_made_again_with_a_note(uninterrupted, tmp_path):
@@ -110,12 +110,12 @@ def test_damaged_parts_are_made_again_with_a_note(uninterrupted, tmp_path):
     cell = store.cells / f"{CELLS[0].address}.parquet"
     cell.write_bytes(cell.read_bytes()[:-10])
     with pytest.warns(UserWarning, match=f"{CELLS[0].address}.parquet: it .* computed again"):
-        same(run(CELLS, store, progress=False), frame)
+        assert_same_rows(run(CELLS, store, progress=False), frame)
     cell.unlink()
     for file in store.trained.glob("*/tensors.safetensors"):
         file.write_bytes(file.read_bytes()[:-10])
     with pytest.warns(UserWarning, match=r"tensors.safetensors is damaged.* trained again"):
-        same(run(CELLS, store, progress=False), frame)
+        assert_same_rows(run(CELLS, store, progress=False), frame)
 
 
 def test_failing_cells_do_not_stop_the_others(uninterrupted, tmp_path):
@@ -130,7 +130,7 @@ def test_failing_cells_do_not_stop_the_others(uninterrupted, tmp_path):
     assert "unknown {'num_obs': 20}, npe, epsilon 0, seed 0: ValueError: task: expected" in str(
         e.value
     )
-    same(rows(CELLS[:2], store), uninterrupted[1][:10])
+    assert_same_rows(rows(CELLS[:2], store), uninterrupted[1][:10])
 
 
 def test_test_datasets_are_paired():
@@ -210,7 +210,9 @@ def test_every_method(tmp_path):
 
 @pytest.mark.slow
 def test_two_workers_give_the_rows_of_one(uninterrupted, tmp_path):
-    same(run(CELLS, Store(tmp_path / "store"), workers=2, progress=False), uninterrupted[1])
+    assert_same_rows(
+        run(CELLS, Store(tmp_path / "store"), workers=2, progress=False), uninterrupted[1]
+    )
 
 
 KILLED = """
@@ -276,7 +278,7 @@ def test_killed_at_random_moments_and_started_again(uninterrupted, tmp_path, see
     assert done.returncode == 0, done.stderr
     progress = [int(line) for line in done.stdout.split()]
     assert any(0 < number < len(CELLS) for number in progress), progress
-    same(rows(CELLS, Store(tmp_path / "store")), uninterrupted[1])
+    assert_same_rows(rows(CELLS, Store(tmp_path / "store")), uninterrupted[1])
 
 
 def members(session):
@@ -326,6 +328,6 @@ def test_full_disk_stops_a_run_which_then_goes_on(uninterrupted, tmp_path):
             run(CELLS, store, progress=False)
         assert not [p for p in folder.rglob(".*") if p.is_file()]
         subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
-        same(run(CELLS, store, progress=False), uninterrupted[1])
+        assert_same_rows(run(CELLS, store, progress=False), uninterrupted[1])
     finally:
         subprocess.run(["umount", str(folder)], check=True)

@@ -17,7 +17,7 @@ X = TASK.simulate(THETA, generator=G)
 HOW = {"max_num_epochs": 2, "learning_rate": 2e-3, "seed": 0}
 
 
-def equal_samples(a, b, condition):
+def assert_equal_samples(a, b, condition):
     def draw(posterior):
         torch.manual_seed(3)
         return posterior.sample((50,), x=condition, show_progress_bars=False)
@@ -35,7 +35,7 @@ def test_posterior_over_summaries(estimator, tmp_path):
     loaded, summary = load_posterior(tmp_path / "npe", TASK.prior)
     assert torch.equal(state, torch.get_rng_state())
     assert summary is None
-    equal_samples(posterior, loaded, X[:1].mean(1))
+    assert_equal_samples(posterior, loaded, X[:1].mean(1))
 
 
 def test_one_parameter(tmp_path):
@@ -44,7 +44,7 @@ def test_one_parameter(tmp_path):
     posterior = train_npe(prior, THETA[:, :1], X.mean(1), **HOW)
     save_posterior(tmp_path / "npe", posterior, density_estimator="nsf")
     loaded, _ = load_posterior(tmp_path / "npe", prior)
-    equal_samples(posterior, loaded, X[:1].mean(1))
+    assert_equal_samples(posterior, loaded, X[:1].mean(1))
 
 
 @pytest.mark.parametrize("estimator", ["nsf", "mdn"])
@@ -54,7 +54,7 @@ def test_learned_summary(estimator, tmp_path):
     joint = train_npe(TASK.prior, THETA, X, density_estimator=estimator, embedding_net=net, **HOW)
     save_posterior(tmp_path / "joint", joint, density_estimator=estimator)
     loaded, _ = load_posterior(tmp_path / "joint", TASK.prior, embedding_net=TASK.summary_network())
-    equal_samples(joint, loaded, X[:1])
+    assert_equal_samples(joint, loaded, X[:1])
 
     summary, posterior = split_embedding(joint)
     save_posterior(tmp_path / "split", posterior, density_estimator=estimator, summary=summary)
@@ -63,7 +63,7 @@ def test_learned_summary(estimator, tmp_path):
     )
     assert torch.equal(summary(X), loaded_summary(X))
     assert loaded_summary.condition_shape == summary.condition_shape
-    equal_samples(posterior, loaded, summary(X[:1]))
+    assert_equal_samples(posterior, loaded, summary(X[:1]))
     with pytest.raises(ValueError, match=r"summary_net: .* holds a learned summary"):
         load_posterior(tmp_path / "split", TASK.prior)
 

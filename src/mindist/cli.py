@@ -128,7 +128,8 @@ def quieten() -> None:
 def print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
     """What can be run, and how long it takes."""
     table = Table(
-        title="Experiments; minutes on two cores, in this order (equal parts are computed once)",
+        title="Experiments; minutes on two cores, in this order (equal parts are computed once); "
+        "~: estimated",
         title_justify="left",
         box=None,
     )
@@ -137,10 +138,16 @@ def print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> No
     for profile in profiles:
         table.add_column(profile, justify="right", no_wrap=True)
     for experiment in experiments:
-        minutes = [f"{experiment.minutes[p]:g}" for p in profiles]
+        minutes = [
+            "~" * (p in experiment.estimated) + f"{experiment.minutes[p]:g}" for p in profiles
+        ]
         what = f"{experiment.shows} ({experiment.source})"
         table.add_row(experiment.name, what, *minutes)
-    totals = [f"{sum(e.minutes[p] for e in experiments):g}" for p in profiles]
+    totals = [
+        "~" * any(p in e.estimated for e in experiments)
+        + f"{sum(e.minutes[p] for e in experiments):.3g}"
+        for p in profiles
+    ]
     table.add_row("all", "everything, and one page with all of it", *totals)
     width = None if sys.stdout.isatty() else 160
     Console(width=width).print(table)

@@ -16,8 +16,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -28,7 +27,6 @@ from mindist.adaptation import (
     Adaptation,
     Bank,
     Detection,
-    ReducedHead,
     Search,
     Status,
     search,
@@ -38,40 +36,16 @@ from mindist.detection import NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
 from mindist.features.bandwidth import parse_bandwidth
 from mindist.features.stream import EmbeddedSimulations, embed_simulations
+from mindist.fitted import BLOCK_ROWS, Fitted
 from mindist.protocols import Array, Decoder, DensityDecoder, LeaveOneOut, Summary
 from mindist.summarise import Summariser
 
 CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
-BLOCK_ROWS = 4_096
 PAPER_VARIANTS = {
     "rf": ("mlp", Search(solver="lbfgs", starts=("observed",))),
     "dec": ("flow", Search(solver="adam", starts=("observed",))),
     "kl": ("flow", Search(solver="adam", starts=("observed",), divergence="kl")),
 }
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Everything that `MinimumDistance.fit` learns."""
-
-    features: FourierFeatures
-    decoder: Decoder
-    null: NullDistances
-    bank: Bank
-    summarise: Summariser
-    num_obs: int
-    probe: Tensor
-
-    @cached_property
-    def head(self) -> ReducedHead:
-        """The decoder's last layer cut to its rank, computed once."""
-        return ReducedHead.of(self.decoder.weight)
-
-    def distance(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        """Squared distances `(B,)` of embeddings `(B, K)` from the decoder's at `s`, `(B, d_s)`."""
-        blocks = zip(s.double().split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
-        with torch.no_grad():
-            return torch.cat([(self.decoder(b) - z).square().sum(-1) for b, z in blocks])
 
 
 class MinimumDistance:
@@ -331,36 +305,13 @@ class MinimumDistance:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a folder (safetensors plus JSON), all but the summary."""
-        fitted = self._fitted()
-        names: dict[type, str] = {kind: name for name, kind in DECODERS.items()}
-        if type(fitted.decoder) not in names:
-            raise TypeError(
-                f"decoder: expected one of {', '.join(DECODERS)} to save, got "
-                f"{type(fitted.decoder).__name__}, which mindist could not rebuild."
-            )
-        decoder_config, decoder_tensors = fitted.decoder.state()
-        config = {
+        config, tensors = self._fitted().state()
+        config |= {
             "bandwidth": self.bandwidth,
             "frequencies": self.frequencies,
             "search": asdict(self.search),
             "alpha": self.alpha,
             "seed": self.seed,
-            "event_shape": list(self.event_shape),
-            "fitted_bandwidth": fitted.features.bandwidth,
-            "num_obs": fitted.num_obs,
-            "numpy_summary": fitted.summarise.numpy,
-            "decoder": names[type(fitted.decoder)],
-            "decoder_config": decoder_config,
-        }
-        tensors = {f"decoder.{name}": value for name, value in decoder_tensors.items()}
-        tensors |= {f"bank.{name}": value for name, value in vars(fitted.bank).items()}
-        tensors |= {
-            "features.weight": fitted.features.weight,
-            "null.noise": fitted.null.noise,
-            "null.cross": fitted.null.cross,
-            "null.error": fitted.null.error,
-            "probe.x": fitted.probe,
-            "probe.s": fitted.summarise(fitted.probe),
         }
         storage.write_artefact(path, "MinimumDistance", config, tensors)
 
@@ -381,55 +332,27 @@ class MinimumDistance:
             device: Where to compute.
         """
         config, tensors = storage.read_artefact(path, "MinimumDistance")
-
-        def part(name: str) -> dict[str, Tensor]:
-            prefix = f"{name}."
-            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-        event_shape, bandwidth = torch.Size(config["event_shape"]), config["fitted_bandwidth"]
-        features = FourierFeatures(**part("features"), event_shape=event_shape, bandwidth=bandwidth)
-        kind = DECODERS[config["decoder"]]
-        decoder = kind.from_state(config["decoder_config"], part("decoder"), features)
-        search_config = config["search"]
-        starts = tuple(s if isinstance(s, str) else tuple(s) for s in search_config["starts"])
+        fitted = Fitted.from_state(config, tensors, summary)
+        options = config["search"]
+        starts = tuple(s if isinstance(s, str) else tuple(s) for s in options["starts"])
         mds = cls(
             summary,
             bandwidth=config["bandwidth"],
-            num_features=features.num_features,
+            num_features=fitted.features.num_features,
             frequencies=config["frequencies"],
-            decoder=decoder,
-            search=Search(**{**search_config, "starts": starts}),
+            decoder=fitted.decoder,
+            search=Search(**{**options, "starts": starts}),
             alpha=config["alpha"],
             seed=config["seed"],
         )
-        probe_x, probe_s = tensors["probe.x"], tensors["probe.s"]
-        summarise = Summariser(summary, config["numpy_summary"], probe_s.shape[1])
-        mds.fitted_ = Fitted(
-            features,
-            decoder,
-            NullDistances(**part("null"), num_obs=config["num_obs"]),
-            Bank(**part("bank")),
-            summarise,
-            config["num_obs"],
-            probe_x,
-        )
-        checks.same_summary(summarise(probe_x), probe_s)
+        mds.fitted_ = fitted
         return mds.to(device)
 
     def to(self, device: str | torch.device) -> MinimumDistance:
         """Move the fitted estimator to a device and return it."""
         self.device = torch.device(device)
         if hasattr(self, "fitted_"):
-            old = self.fitted_
-            self.fitted_ = Fitted(
-                old.features.to(self.device),
-                old.decoder.to(self.device),
-                old.null.to(self.device),
-                old.bank.to(self.device),
-                old.summarise,
-                old.num_obs,
-                old.probe.to(self.device),
-            )
+            self.fitted_ = self.fitted_.to(self.device)
         return self
 
     def _fitted(self) -> Fitted:

@@ -56,11 +56,6 @@ class SpikeAndSlab:
         """The values that the paper's appendix prints: the slab alone."""
         return cls(rho=1.0, sigma=0.01, tau=0.2)
 
-    @classmethod
-    def ward(cls) -> SpikeAndSlab:
-        """The values of Ward et al.: spike or slab with equal probability."""
-        return cls(rho=0.5, sigma=0.01, tau=0.25)
-
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Errors y - x, float64, of any shape, independent."""
         which, where = torch.rand((2, *shape), generator=generator, dtype=torch.float64)

@@ -8,8 +8,14 @@ from mindist.evaluation.cell import Cell
 from mindist.experiments import anchors
 from mindist.experiments.claims import Claim, verdict
 from mindist.experiments.experiment import Experiment, Panel
-from mindist.experiments.gaussian import NNPE_NOTE
-from mindist.experiments.grid import BASELINES, MINIMUM_DISTANCE, SHOWN_EPSILON, compare, setting
+from mindist.experiments.grid import (
+    BASELINES,
+    MINIMUM_DISTANCE,
+    NNPE_NOTE,
+    SHOWN_EPSILON,
+    compare,
+    setting,
+)
 from mindist.experiments.profiles import EPSILONS
 from mindist.tasks.molecule import HSP90_VARIABLE
 

@@ -41,6 +41,7 @@ class Experiment:
             experiment has, or the best of several settings of a method.
         notes: What was chosen or left out, for the table and the configuration.
         minutes: About how many minutes each profile takes on two idle cores, alone.
+        estimated: The profiles whose minutes were not measured but scaled from others.
         anchors: Published values beside ours: metric -> method -> value of `by` -> number.
         anchors_source: Where they come from.
         verdict: From the shown rows, a line on agreement with the paper, and why.
@@ -58,6 +59,7 @@ class Experiment:
     prepare: Callable[[Rows], Rows] | None = None
     notes: Sequence[str] = ()
     minutes: Mapping[str, float] = field(default_factory=dict)
+    estimated: Sequence[str] = ("paper",)
     anchors: Mapping[str, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
     anchors_source: str = ""
     verdict: Callable[[Rows], str] | None = None

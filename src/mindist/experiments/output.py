@@ -95,10 +95,6 @@ class Output:
         with room_for(self.folder, path.name):
             write_whole(path, content)
 
-    def read(self, path: Path) -> Any:
-        """The content of a JSON file of an earlier run, None if there is none."""
-        return read_json(path)
-
     def own_rows(self, name: str, key: Any, make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """Rows that are no cells: stored ones of the same configuration, or new ones."""
         text = json.dumps([RESULTS_VERSION, name, key], sort_keys=True)
@@ -151,4 +147,12 @@ def as_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-__all__ = ["MARKER", "Output", "OutputError", "as_json", "read_rows", "rows_as_parquet"]
+__all__ = [
+    "MARKER",
+    "Output",
+    "OutputError",
+    "as_json",
+    "read_json",
+    "read_rows",
+    "rows_as_parquet",
+]

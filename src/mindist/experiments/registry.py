@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from mindist.experiments import cryo_em, gaussian, theory, time_series
+from mindist.experiments import (
+    cryo_em,
+    detection,
+    divergence,
+    gaussian,
+    gaussian_sizes,
+    npe_pfn,
+    theory,
+    time_series,
+)
 from mindist.experiments.experiment import Experiment
 
 ORDER = (
@@ -27,11 +36,17 @@ ORDER = (
 )
 """The paper's order: main figures, appendices, theorems."""
 
-_ENTRIES = {
-    entry.name: entry
-    for module in (gaussian, time_series, cryo_em, theory)
-    for entry in module.ENTRIES
-}
+_MODULES = (
+    gaussian,
+    time_series,
+    cryo_em,
+    divergence,
+    detection,
+    gaussian_sizes,
+    npe_pfn,
+    theory,
+)
+_ENTRIES = {entry.name: entry for module in _MODULES for entry in module.ENTRIES}
 
 EXPERIMENTS: dict[str, Experiment] = {name: _ENTRIES[name] for name in ORDER}
 """What `mindist reproduce` knows."""

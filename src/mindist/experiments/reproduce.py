@@ -22,12 +22,13 @@ from mindist.evaluation.cell import RESULTS_VERSION, Cell, canonical
 from mindist.evaluation.runner import distinct, run
 from mindist.experiments.experiment import Experiment, Rows
 from mindist.experiments.material import draw_figure1, material
-from mindist.experiments.output import Output, as_json, rows_as_parquet
+from mindist.experiments.output import Output, as_json, read_json, rows_as_parquet
 from mindist.experiments.profiles import SIZES, THEOREM_SIZES
 from mindist.experiments.registry import EXPERIMENTS
 from mindist.report.figures import describe_figure, draw_figure, save_png_and_svg
+from mindist.report.losses import loss_tables, panel_losses
 from mindist.report.page import Page, Section, write_page
-from mindist.report.table import experiment_markdown, panel_losses, panel_tables
+from mindist.report.table import Table, experiment_tables, tables_in_markdown
 
 LIBRARIES = (
     "torch",
@@ -149,17 +150,18 @@ def run_experiment(
         bare_section(experiment, request),
         figure=figure,
         alt=describe_figure(experiment.panels, shown),
-        tables=[t for p in experiment.panels for t in panel_tables(p, shown, anchors)],
+        tables=experiment_tables(experiment.panels, shown, anchors),
         verdict="" if experiment.verdict is None else experiment.verdict(shown),
         losses=panel_losses(experiment.panels, shown),
         seconds=time.perf_counter() - start,
     )
     settings = configuration(experiment, request, cells, reused, section)
     if reused == len(cells):
-        settings = as_first_computed(settings, output.read(folder / "config.json"))
+        settings = as_first_computed(settings, read_json(folder / "config.json"))
     section = replace(section, configuration=settings, seconds=settings["seconds"])
     output.write(folder / "rows.parquet", rows_as_parquet(rows))
-    output.write(folder / "table.md", markdown(experiment, section, shown, anchors).encode())
+    lost = loss_tables(experiment.panels, shown)
+    output.write(folder / "table.md", markdown(experiment, section, lost, anchors).encode())
     output.write(folder / "config.json", as_json(section.configuration))
     return Result(section, folder)
 
@@ -287,8 +289,8 @@ def contents(request: Request, results: Sequence[Result]) -> str:
     return "\n\n".join(lines) + "\n"
 
 
-def markdown(experiment: Experiment, section: Section, shown: Rows, anchors: Any) -> str:
-    """The tables of an experiment, with the command and the verdict."""
+def markdown(experiment: Experiment, section: Section, lost: Sequence[Table], anchors: Any) -> str:
+    """The tables of an experiment and of what is lost, with the command and the verdict."""
     head = [
         f"# {experiment.title}",
         f"{section.shows} ({experiment.source})",
@@ -298,7 +300,8 @@ def markdown(experiment: Experiment, section: Section, shown: Rows, anchors: Any
     ]
     if anchors and experiment.anchors_source:
         head.append(f"Published values: {experiment.anchors_source}")
-    return "\n\n".join([*head, experiment_markdown(experiment.panels, shown, anchors)])
+    tables = tables_in_markdown([*section.tables, *lost], section.losses)
+    return "\n\n".join([*head, tables])
 
 
 def page(request: Request, results: Sequence[Result], seconds: float) -> Page:

@@ -11,10 +11,10 @@ from mindist.evaluation.cell import Cell
 from mindist.experiments import verdicts
 from mindist.experiments.claims import Claim, verdict
 from mindist.experiments.experiment import Experiment, Panel
-from mindist.experiments.gaussian import NNPE_NOTE
 from mindist.experiments.grid import (
     BASELINES,
     MINIMUM_DISTANCE,
+    NNPE_NOTE,
     SHOWN_EPSILON,
     bank,
     compare,
@@ -152,6 +152,7 @@ OUP = Experiment(
     ],
     notes=[NNPE_NOTE, "Distances of summaries are in standard deviations of simulated ones."],
     minutes={"smoke": 0.2, "quick": 2.2, "paper": 6.2},
+    estimated=(),
     verdict=verdict(*over("mds-rf", "npe", "nnpe", "npe-or")),
 )
 
@@ -180,6 +181,7 @@ SIR = Experiment(
     ],
     notes=[NNPE_NOTE, "Distances of summaries are in standard deviations of simulated ones."],
     minutes={"smoke": 0.2, "quick": 1.9, "paper": 6.7},
+    estimated=(),
     verdict=verdict(
         *over("mds-rf", "npe", "npe-or"), Claim("nnpe", "mds-rf", at=(0.2, 0.3, 0.4, 0.5))
     ),

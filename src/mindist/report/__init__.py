@@ -11,6 +11,7 @@ from mindist.report.curves import plot_curves
 from mindist.report.detection import plot_rejections
 from mindist.report.figures import describe_figure, draw_figure, save_png_and_svg
 from mindist.report.images import Images, Trajectories, plot_images, plot_trajectories
+from mindist.report.losses import loss_tables, losses, panel_losses
 from mindist.report.page import Page, Section, render_page, write_page
 from mindist.report.panel import Anchors, Panel
 from mindist.report.plots import (
@@ -23,12 +24,10 @@ from mindist.report.plots import (
 from mindist.report.posteriors import Posteriors, plot_posterior_samples
 from mindist.report.table import (
     Table,
-    experiment_markdown,
     experiment_tables,
-    losses,
     metric_table,
-    panel_losses,
     panel_tables,
+    tables_in_markdown,
 )
 
 __all__ = [
@@ -42,8 +41,8 @@ __all__ = [
     "Trajectories",
     "describe_figure",
     "draw_figure",
-    "experiment_markdown",
     "experiment_tables",
+    "loss_tables",
     "losses",
     "metric_table",
     "new_figure",
@@ -61,5 +60,6 @@ __all__ = [
     "render_page",
     "save_figure",
     "save_png_and_svg",
+    "tables_in_markdown",
     "write_page",
 ]

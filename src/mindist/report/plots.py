@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
-from mindist.minimum_distance import Fitted
+from mindist.fitted import Fitted
 
 # Colours of Okabe and Ito, told apart by colour-blind readers and in grey.
 OBSERVED, ADAPTED, REFERENCE, CLOUD = "#D55E00", "#0072B2", "#000000", "#BBBBBB"
