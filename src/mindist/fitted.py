@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Bank, ReducedHead
-from mindist.decoders import DECODERS
+from mindist.adaptation import Bank, View
+from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.detection import NullDistances
 from mindist.features import FourierFeatures
+from mindist.features.embedding import Embedding
+from mindist.features.representation import REPRESENTATIONS
 from mindist.protocols import Decoder, Summary
 from mindist.summarise import Summariser
 
@@ -23,30 +24,53 @@ BLOCK_ROWS = 4_096  # datasets that are decoded or searched for at once
 
 @dataclass(frozen=True)
 class Fitted:
-    """Features, decoder, null distances and bank of simulations, and what they were fitted to.
+    """Embedding, decoders, null distances and bank of simulations, and what they were fitted to.
 
     Arguments:
-        features: The embedding of an observation.
-        decoder: From a summary to the mean embedding of its datasets.
-        null: Distances of held-out simulations.
-        bank: Simulated summaries and embeddings from which a search may start.
+        embedding: Representation and kernels of an observation.
+        wide: Decoder and bank in the wide kernel.
+        local: The same in the local kernel, where there is one.
+        null: Distances of held-out simulations in the wide kernel.
         summarise: The summary function, checked.
         num_obs: Observations in each simulated dataset.
         probe: One simulated dataset, with which a summary function is recognised.
+        least_mass: The mass of the model that 95% of the simulated datasets exceed.
+        score_threshold: The outlier score that 99% of the simulated observations stay below.
     """
 
-    features: FourierFeatures
-    decoder: Decoder
+    embedding: Embedding
+    wide: View
+    local: View | None
     null: NullDistances
-    bank: Bank
     summarise: Summariser
     num_obs: int
     probe: Tensor
+    least_mass: float
+    score_threshold: float
 
-    @cached_property
-    def head(self) -> ReducedHead:
-        """The decoder's last layer cut to its rank, computed once."""
-        return ReducedHead.of(self.decoder.weight)
+    @property
+    def features(self) -> FourierFeatures:
+        """The wide kernel's features, of represented observations."""
+        return self.embedding.features
+
+    @property
+    def decoder(self) -> Decoder:
+        """The wide kernel's decoder."""
+        return self.wide.decoder
+
+    @property
+    def bank(self) -> Bank:
+        """The wide kernel's bank of simulations."""
+        return self.wide.bank
+
+    @property
+    def density(self) -> View:
+        """The view that estimates densities."""
+        return self.wide if self.local is None else self.local
+
+    def mass_threshold(self, num_obs: int) -> float:
+        """The mass that 95% of simulated datasets with `num_obs` observations would exceed."""
+        return 1 - (1 - self.least_mass) * (self.num_obs / num_obs) ** 0.5
 
     def distance(self, s: Tensor, z_bar: Tensor) -> Tensor:
         """Squared distances `(B,)` of embeddings `(B, K)` from the decoder's at `s`, `(B, d_s)`."""
@@ -58,10 +82,10 @@ class Fitted:
         """The same on a device."""
         return replace(
             self,
-            features=self.features.to(device),
-            decoder=self.decoder.to(device),
+            embedding=self.embedding.to(device),
+            wide=self.wide.to(device),
+            local=None if self.local is None else self.local.to(device),
             null=self.null.to(device),
-            bank=self.bank.to(device),
             probe=self.probe.to(device),
         )
 
@@ -74,24 +98,44 @@ class Fitted:
                 f"{type(self.decoder).__name__}, which mindist could not rebuild."
             )
         decoder_config, decoder_tensors = self.decoder.state()
-        config = {
-            "event_shape": list(self.features.event_shape),
-            "fitted_bandwidth": self.features.bandwidth,
+        embedding = self.embedding
+        config: dict[str, Any] = {
+            "event_shape": list(embedding.features.event_shape),
+            "fitted_bandwidth": embedding.features.bandwidth,
             "num_obs": self.num_obs,
             "numpy_summary": self.summarise.numpy,
             "decoder": names[type(self.decoder)],
             "decoder_config": decoder_config,
+            "least_mass": self.least_mass,
+            "score_threshold": self.score_threshold,
         }
         tensors = {f"decoder.{name}": value for name, value in decoder_tensors.items()}
         tensors |= {f"bank.{name}": value for name, value in vars(self.bank).items()}
         tensors |= {
-            "features.weight": self.features.weight,
+            "features.weight": embedding.features.weight,
             "null.noise": self.null.noise,
             "null.cross": self.null.cross,
             "null.error": self.null.error,
             "probe.x": self.probe,
             "probe.s": self.summarise(self.probe),
         }
+        config["error"] = self.wide.error
+        if embedding.local is not None and self.local is not None:
+            local_config, local_tensors = self.local.decoder.state()
+            config |= {
+                "local_bandwidth": embedding.local.bandwidth,
+                "local_decoder": local_config,
+                "local_error": self.local.error,
+            }
+            tensors |= {f"local.{name}": value for name, value in local_tensors.items()}
+            tensors |= {
+                f"local_bank.{name}": value for name, value in vars(self.local.bank).items()
+            }
+            tensors["local_features.weight"] = embedding.local.weight
+        if embedding.representation is not None:
+            rep_config, rep_tensors = embedding.representation.state()
+            config["representation"] = rep_config
+            tensors |= {f"representation.{name}": value for name, value in rep_tensors.items()}
         return config, tensors
 
     @classmethod
@@ -104,23 +148,36 @@ class Fitted:
             prefix = f"{name}."
             return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
-        features = FourierFeatures(
-            **part("features"),
-            event_shape=torch.Size(config["event_shape"]),
-            bandwidth=config["fitted_bandwidth"],
-        )
-        kind = DECODERS[config["decoder"]]
+        def kernel(name: str, bandwidth: float) -> FourierFeatures:
+            return FourierFeatures(
+                **part(name), event_shape=torch.Size(config["event_shape"]), bandwidth=bandwidth
+            )
+
+        features = kernel("features", config["fitted_bandwidth"])
+        local = local_view = representation = None
+        if "local_bandwidth" in config:
+            local = kernel("local_features", config["local_bandwidth"])
+            local_decoder = RidgeDecoder.from_state(config["local_decoder"], part("local"), local)
+            local_view = View(local_decoder, Bank(**part("local_bank")), config["local_error"])
+        if "representation" in config:
+            kind = REPRESENTATIONS[config["representation"]["name"]]
+            representation = kind.from_state(config["representation"], part("representation"))
+        embedding = Embedding(features, local, representation)
         probe_x, probe_s = tensors["probe.x"], tensors["probe.s"]
         summarise = Summariser(summary, config["numpy_summary"], probe_s.shape[1])
         checks.same_summary(summarise(probe_x), probe_s)
+        decoder_kind = DECODERS[config["decoder"]]
+        decoder = decoder_kind.from_state(config["decoder_config"], part("decoder"), features)
         return cls(
-            features,
-            kind.from_state(config["decoder_config"], part("decoder"), features),
+            embedding,
+            View(decoder, Bank(**part("bank")), config["error"]),
+            local_view,
             NullDistances(**part("null"), num_obs=config["num_obs"]),
-            Bank(**part("bank")),
             summarise,
             config["num_obs"],
             probe_x,
+            config["least_mass"],
+            config["score_threshold"],
         )
 
 

@@ -5,17 +5,19 @@ Offline, from the simulations that trained the posterior (Algorithm 1 of the pap
 .. math:: \bar z_i = \tfrac1N \textstyle\sum_n z(x_n^{(i)}), \qquad
     \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2 .
 
-For each observed dataset with summary :math:`s_0` and embedding :math:`\bar z`: detect, by the
-p-value of :math:`\|\mu(s_0) - \bar z\|^2` among held-out simulations; where it is at most alpha,
-move the summary to :math:`s^\star = \arg\min_s \|\mu(s) - \bar z\|^2`. The posterior is then
-queried at :math:`s^\star` instead of :math:`s_0`.
+where z sees a representation of each observation that is chosen by evidence, in a wide and a local
+kernel. For each observed dataset with summary :math:`s_0` and embedding :math:`\bar z`: detect, by
+the p-value of :math:`\|\mu(s_0) - \bar z\|^2` among held-out simulations; where it is at most alpha,
+move the summary to :math:`s^\star = \arg\min_s \|\mu(s) - \bar z_w\|^2`, near simulated summaries
+and with the observations weighed by how well the model explains them. The posterior is then queried
+at :math:`s^\star` instead of :math:`s_0`.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -27,14 +29,21 @@ from mindist.adaptation import (
     Adaptation,
     Bank,
     Detection,
+    Observations,
     Search,
     Status,
-    search,
+    View,
+    choose_representation,
+    influence,
+    minimised,
+    reweighted_search,
 )
 from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.detection import NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
 from mindist.features.bandwidth import parse_bandwidth
+from mindist.features.embedding import Embedding, local_multiple
+from mindist.features.representation import REPRESENTATIONS, Representation, make_representation
 from mindist.features.stream import EmbeddedSimulations, embed_simulations
 from mindist.fitted import BLOCK_ROWS, Fitted
 from mindist.protocols import Array, Decoder, DensityDecoder, LeaveOneOut, Summary
@@ -42,10 +51,15 @@ from mindist.summarise import Summariser
 
 CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
 PAPER_VARIANTS = {
-    "rf": ("mlp", Search(solver="lbfgs", starts=("observed",))),
-    "dec": ("flow", Search(solver="adam", starts=("observed",))),
-    "kl": ("flow", Search(solver="adam", starts=("observed",), divergence="kl")),
+    "rf": ("mlp", Search("lbfgs", ("observed",), stay=0, reweight=0)),
+    "dec": ("flow", Search("adam", ("observed",), stay=0, reweight=0)),
+    "kl": ("flow", Search("adam", ("observed",), divergence="kl", stay=0, reweight=0)),
 }
+MASS_LEVEL, SCORE_LEVEL = 0.05, 0.99
+CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
+CHOICE_DATASETS = 1_000  # with which a representation is chosen
+MAX_QUANTILE = 2**23
+BLOCK_BYTES = 2**27  # of features of single observations held at once
 
 
 class MinimumDistance:
@@ -56,9 +70,16 @@ class MinimumDistance:
             `(B, N, *event)` to summaries `(B, d_s)`; tensors or NumPy arrays.
         bandwidth: Of the Gaussian kernel: `"median"`, a multiple such as `"0.5 median"`, or a
             number in the units of the data.
+        representation: What the kernel sees of an observation: `"auto"`, the one of those that suit
+            its shape with which simulated summaries are found again best; `"raw"`, itself (the
+            paper); `"identity"`, itself within the simulated range; `"signed-log"`,
+            `"standardised"`, `"power-spectrum"`, `"principal-components"`; or any function
+            `(n, *event)` to `(n, D)`, such as a frozen encoder.
+        local: Whether to use a second, narrower kernel as well, which weighs the observations.
         num_features: K, the number of random Fourier features (512: the paper).
-        frequencies: Of the features: `"random"`, independent, or `"sobol"`, evenly spread, with
-            which a result depends less on the seed.
+        frequencies: Of the features: `"sobol"`, evenly spread, with which densities of few
+            dimensions have less noise and a result depends less on the seed, or `"random"`,
+            independent (the paper).
         decoder: `"ridge"`, `"mlp"`, `"flow"`, or an unfitted decoder.
         search: Solver and starts, see `Search`.
         alpha: Level of the detection; only datasets with a p-value of at most alpha are adapted.
@@ -82,8 +103,10 @@ class MinimumDistance:
         summary: Summary,
         *,
         bandwidth: float | str = "median",
+        representation: str | Callable[[Any], Any] = "auto",
+        local: bool = True,
         num_features: int = 512,
-        frequencies: str = "random",
+        frequencies: str = "sobol",
         decoder: str | Decoder = "ridge",
         search: Search | None = None,
         alpha: float = 0.05,
@@ -99,6 +122,10 @@ class MinimumDistance:
             decoder = DECODERS[decoder]()
         self.summary = summary
         self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
+        if isinstance(representation, str):
+            checks.choice(representation, ("auto", "raw", *REPRESENTATIONS), "representation")
+        self.representation = representation
+        self.local = bool(local)
         self.num_features = num_features
         self.frequencies = frequencies
         self.decoder = decoder
@@ -141,6 +168,9 @@ class MinimumDistance:
         return cls(
             summary,
             bandwidth=bandwidth,
+            representation="raw",
+            local=False,
+            frequencies="random",
             decoder=decoder,
             search=options,
             alpha=alpha,
@@ -168,23 +198,17 @@ class MinimumDistance:
         decoder = copy.deepcopy(self.decoder)
         summarise = Summariser(self.summary)
 
-        def make_features(sample: Tensor) -> FourierFeatures:
-            bandwidth = choose_bandwidth(self.bandwidth, sample, sampling)
-            shape, size = tuple(sample.shape[2:]), self.num_features
-            drawn = FourierFeatures.draw(
-                shape,
-                size,
-                bandwidth=bandwidth,
-                generator=drawing,
-                frequencies=self.frequencies,
-            )
-            return drawn.to(self.device)
+        kept: list[Tensor] = []
+
+        def make_embedding(sample: Tensor) -> Embedding:
+            kept.append(sample[:CALIBRATION_DATASETS])
+            return self._embedding(sample, decoder, summarise, sampling, drawing).to(self.device)
 
         simulations = embed_simulations(
             x,
             s,
             summarise=summarise,
-            make_features=make_features,
+            make_embedding=make_embedding,
             generator=sampling,
             num_points=decoder.num_points,
             device=self.device,
@@ -192,8 +216,43 @@ class MinimumDistance:
         )
         if hasattr(decoder, "progress"):
             decoder.progress = progress
-        self.fitted_ = self._learn(simulations, decoder, summarise, learning)
+        self.fitted_ = self._learn(simulations, decoder, summarise, learning, kept[0])
         return self
+
+    def _embedding(
+        self,
+        sample: Tensor,
+        decoder: Decoder,
+        summarise: Summariser,
+        sampling: torch.Generator,
+        drawing: torch.Generator,
+    ) -> Embedding:
+        """Choose representation and bandwidths on a sample of simulations, and draw features."""
+        representation: Representation | None = None
+        rule = self.representation
+        if rule == "auto":
+            # A density decoder models the observations themselves.
+            dense = isinstance(decoder, DensityDecoder)
+            few = sample[:CHOICE_DATASETS]
+            rule = "raw" if dense else choose_representation(few, summarise(few), self.bandwidth)
+        if rule != "raw":
+            representation = make_representation(rule, sample)
+        seen = sample if representation is None else representation(sample)
+        bandwidth = choose_bandwidth(self.bandwidth, seen, sampling)
+
+        def draw(width: float) -> FourierFeatures:
+            return FourierFeatures.draw(
+                tuple(seen.shape[2:]),
+                self.num_features,
+                bandwidth=width,
+                generator=drawing,
+                frequencies=self.frequencies,
+            )
+
+        wide = draw(bandwidth)
+        multiple = local_multiple(seen.flatten(2), bandwidth) if self.local else None
+        local = None if multiple is None else draw(multiple * bandwidth)
+        return Embedding(wide, local, representation)
 
     def _learn(
         self,
@@ -201,30 +260,49 @@ class MinimumDistance:
         decoder: Decoder,
         summarise: Summariser,
         generator: torch.Generator,
+        sample: Tensor,
     ) -> Fitted:
         """Fit the decoder, then calibrate on the simulations that were held out of its fit."""
-        s, z_bar, points = simulations.s, simulations.z_bar, simulations.points
+        s, points = simulations.s, simulations.points
+        embedding, num_obs = simulations.embedding, simulations.num_obs
+        z_bar, z_local = embedding.split(simulations.z_bar)
         size = checks.calibration_size(len(s), CALIBRATION_FRACTION, self.alpha)
         held_out, rest = (
             torch.randperm(len(s), generator=generator).to(s.device).tensor_split([size])
         )
-        features, num_obs = simulations.features, simulations.num_obs
         s_rest, z_rest = s[rest], z_bar[rest]
         decoder.fit(
             s_rest,
             z_rest,
             generator=generator,
             x=None if points is None else points[rest],
-            features=features,
+            features=embedding.features,
         )
         null = _calibrate(decoder, (s_rest, z_rest), (s[held_out], z_bar[held_out]), num_obs)
-        bank = Bank.of(s, z_bar, generator)
-        return Fitted(features, decoder, null, bank, summarise, num_obs, simulations.probe)
+        error = float(null.distances(num_obs).mean())
+        wide, local = View(decoder, Bank.of(s, z_bar, generator), error), None
+        if z_local is not None:
+            ridge = RidgeDecoder().fit(s_rest, z_local[rest], generator=generator)
+            local = View(ridge, Bank.of(s, z_local, generator), ridge.held_out_error)
+        density = (wide if local is None else local).decoder
+        least_mass = _least_mass(density, s, z_bar if z_local is None else z_local)
+        threshold = _score_threshold(embedding, density, sample, summarise(sample), least_mass)
+        return Fitted(
+            embedding,
+            wide,
+            local,
+            null,
+            summarise,
+            num_obs,
+            simulations.probe,
+            least_mass,
+            threshold,
+        )
 
     @property
     def event_shape(self) -> torch.Size:
         """The shape of one observation, as simulated."""
-        return self._fitted().features.event_shape
+        return self._fitted().embedding.event_shape
 
     def detect(self, x: Array) -> Detection:
         """Test whether observed datasets could have come from the simulator.
@@ -248,56 +326,88 @@ class MinimumDistance:
             For each dataset the summary with which to query the posterior. Its distance is never
             larger than that of the observed summary (with `divergence="kl"`: its divergence).
         """
-        fitted = self._fitted()
         batch, single = checks.observed(x, self.event_shape)
         batch = batch.to(self.device)
         detection, z_bar = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
-        found, ends = self._search(batch[chosen], detection.s_obs[chosen], z_bar[chosen])
-        s_star, distance = detection.s_obs.clone(), detection.distance_obs.clone()
-        s_star[chosen] = found.to(s_star.dtype)
-        distance[chosen] = fitted.distance(s_star[chosen], z_bar[chosen])
-        if self.search.divergence == "mmd":
-            # Rounding s_star to the precision of the summaries may undo a tiny gain.
-            worse = ~(distance <= detection.distance_obs)
-            s_star[worse], distance[worse] = detection.s_obs[worse], detection.distance_obs[worse]
-        adapted = (s_star != detection.s_obs).any(1)
-        status = [Status.WELL_SPECIFIED] * len(batch)
-        for index, end in zip(chosen.nonzero()[:, 0].tolist(), ends, strict=True):
-            status[index] = end if adapted[index] else Status.KEPT_OBSERVED
-        result = Adaptation(
-            **vars(detection),
-            s_star=s_star,
-            distance_star=distance,
-            adapted=adapted,
-            status=tuple(status),
+        fitted = self._fitted()
+        size = BLOCK_BYTES // (4 * batch.shape[1] * fitted.embedding.total)
+        blocks = torch.arange(len(batch), device=batch.device).split(max(1, size))
+        parts = [
+            self._adapt_block(batch[b], detection[b], z_bar[b], chosen[b]) for b in blocks if len(b)
+        ]
+        result = (
+            Adaptation.join(parts) if parts else self._adapt_block(batch, detection, z_bar, chosen)
         )
         return result[0] if single else result
 
-    def _search(self, x: Tensor, s_obs: Tensor, z_bar: Tensor) -> tuple[Tensor, tuple[Status, ...]]:
-        """Search for every dataset, a bounded number of them at a time."""
-        fitted = self._fitted()
-        found: list[Tensor] = [s_obs[:0].double()]
+    def _adapt_block(
+        self, x: Tensor, detection: Detection, z_bar: Tensor, chosen: Tensor
+    ) -> Adaptation:
+        """Adapt the chosen datasets of a block, and judge the observations of all."""
+        fitted, num_obs = self._fitted(), x.shape[1]
+        observations = Observations.of(fitted.embedding, x)
+        s_obs = detection.s_obs
+        s_star, distance = s_obs.clone(), detection.distance_obs.clone()
+        weight = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
+        z_bar = z_bar.clone()
+        threshold = fitted.mass_threshold(num_obs)
         ends: tuple[Status, ...] = ()
-        for block in torch.arange(len(x), device=x.device).split(BLOCK_ROWS):
-            s_star, status = search(
-                fitted.decoder,
+        if chosen.any():
+            weighed = reweighted_search(
+                fitted.wide,
+                fitted.local,
                 self.search,
-                fitted.bank,
-                x=x[block],
-                s_obs=s_obs[block],
-                z_bar=z_bar[block],
+                x=x[chosen],
+                observations=observations[chosen],
+                s_obs=s_obs[chosen],
+                z_bar=z_bar[chosen],
+                mass_threshold=threshold,
                 generator=torch.Generator().manual_seed(self.seed),
-                head=fitted.head,
             )
-            found, ends = [*found, s_star], (*ends, *status)
-        return torch.cat(found), ends
+            ends = weighed.found.status
+            s_star[chosen] = weighed.found.s_star.to(s_star.dtype)
+            distance[chosen] = fitted.distance(s_star[chosen], z_bar[chosen])
+            weight[chosen], z_bar[chosen] = weighed.weight, weighed.z_bar
+        objective = minimised(fitted.wide, self.search, z_bar)
+        every = torch.arange(len(x), device=x.device)
+        with torch.no_grad():
+            at_obs, at_star = (objective(s.double(), every) for s in (s_obs, s_star))
+            if self.search.divergence == "mmd":
+                # Rounding s_star to the precision of the summaries may undo a tiny gain.
+                worse = ~(at_star <= at_obs)
+                s_star[worse], at_star[worse] = s_obs[worse], at_obs[worse]
+                distance[worse] = detection.distance_obs[worse]
+            fit = observations.fit(fitted.density.decoder(s_star.double()))
+        adapted = (s_star != s_obs).any(1)
+        weight[~adapted] = 1
+        status = [Status.WELL_SPECIFIED] * len(x)
+        for index, end in zip(chosen.nonzero()[:, 0].tolist(), ends, strict=True):
+            status[index] = end if adapted[index] else Status.KEPT_OBSERVED
+        score = fit.score(threshold)
+        moved = influence(objective, s_star.double(), observations.wide, weight, fitted.bank.scale)
+        return Adaptation(
+            **vars(detection),
+            s_star=s_star,
+            distance_star=distance,
+            objective_obs=at_obs,
+            objective_star=at_star,
+            adapted=adapted,
+            status=tuple(status),
+            weights=weight,
+            epsilon=fit.epsilon,
+            epsilon_error=fit.error,
+            outlier_score=score,
+            outliers=score > fitted.score_threshold,
+            influence=moved.value,
+            covariance=moved.covariance,
+        )
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
-        z_bar = fitted.features.mean(batch).double()
+        z_bar, _ = fitted.embedding.split(fitted.embedding.mean(batch).double())
         distance = fitted.distance(s_obs, z_bar)
         p_value = fitted.null.p_value(distance, num_obs)
         threshold = fitted.null.threshold(self.alpha, num_obs)
@@ -308,6 +418,7 @@ class MinimumDistance:
         config, tensors = self._fitted().state()
         config |= {
             "bandwidth": self.bandwidth,
+            "local": self.local,
             "frequencies": self.frequencies,
             "search": asdict(self.search),
             "alpha": self.alpha,
@@ -333,11 +444,14 @@ class MinimumDistance:
         """
         config, tensors = storage.read_artefact(path, "MinimumDistance")
         fitted = Fitted.from_state(config, tensors, summary)
+        representation = config.get("representation", {}).get("name", "raw")
         options = config["search"]
         starts = tuple(s if isinstance(s, str) else tuple(s) for s in options["starts"])
         mds = cls(
             summary,
             bandwidth=config["bandwidth"],
+            representation=representation,
+            local=config["local"],
             num_features=fitted.features.num_features,
             frequencies=config["frequencies"],
             decoder=fitted.decoder,
@@ -396,3 +510,22 @@ def _calibrate(
     with torch.no_grad():
         smooth = reference(s)
         return NullDistances.split(smooth - z_bar, decoder(s) - smooth, num_obs)
+
+
+def _least_mass(decoder: Decoder, s: Tensor, z_bar: Tensor) -> float:
+    """The mass of the model that 95% of the simulations exceed, each at its own summary."""
+    masses = []
+    with torch.no_grad():
+        for rows, seen in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
+            mu = decoder(rows.double())
+            masses.append((mu * seen.double()).sum(1) / mu.square().sum(1))
+    return float(torch.cat(masses).quantile(MASS_LEVEL))
+
+
+def _score_threshold(
+    embedding: Embedding, decoder: Decoder, x: Tensor, s: Tensor, least_mass: float
+) -> float:
+    """The outlier score that 99% of the observations of simulated datasets stay below."""
+    with torch.no_grad():
+        fit = Observations.of(embedding, x).fit(decoder(s.double()))
+    return float(fit.score(least_mass).flatten()[:MAX_QUANTILE].quantile(SCORE_LEVEL))

@@ -19,7 +19,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from mindist import checks
-from mindist.features.fourier import FourierFeatures
+from mindist.features.embedding import Embedding
 from mindist.summarise import Summariser
 
 CHUNK_BYTES = 2**24  # of data summarised and embedded at once from an array
@@ -33,9 +33,9 @@ class EmbeddedSimulations:
 
     Arguments:
         s: Summaries `(M, d_s)`.
-        z_bar: Mean embeddings `(M, K)`, float32.
+        z_bar: Mean embeddings `(M, K)`, float32, of both kernels.
         points: A few observations of each dataset `(M, n, *event)`, where a decoder wants them.
-        features: The feature map that embedded them.
+        embedding: What embedded them.
         num_obs: N, the number of observations of each dataset.
         probe: The first dataset `(1, N, *event)`.
     """
@@ -43,7 +43,7 @@ class EmbeddedSimulations:
     s: Tensor
     z_bar: Tensor
     points: Tensor | None
-    features: FourierFeatures
+    embedding: Embedding
     num_obs: int
     probe: Tensor
 
@@ -53,7 +53,7 @@ def embed_simulations(
     s: Any,
     *,
     summarise: Summariser,
-    make_features: Callable[[Tensor], FourierFeatures],
+    make_embedding: Callable[[Tensor], Embedding],
     generator: torch.Generator,
     num_points: int,
     device: torch.device,
@@ -66,7 +66,7 @@ def embed_simulations(
             of datasets and a chunk of summaries.
         s: Summaries `(M, d_s)` of an array `x`, or None to compute them.
         summarise: Summaries `(m, d_s)` of a chunk of datasets.
-        make_features: Draws the feature map, given a sample of datasets.
+        make_embedding: Chooses the embedding, given a sample of datasets.
         generator: Chooses the sample of an array.
         num_points: How many observations of each dataset to keep.
         device: Where to compute and keep the result.
@@ -84,7 +84,7 @@ def embed_simulations(
         chunks = chain(leading, chunks)
     if not len(sample):
         raise checks.no_simulations()
-    features = make_features(sample)
+    embedding = make_embedding(sample)
     shape = sample.shape[1:]
 
     kept_s, kept_z, kept_x, dropped, seen = [], [], [], 0, 0
@@ -97,7 +97,7 @@ def embed_simulations(
                 continue
             checks.same_shapes([sample, data])
             kept_s.append(summary)
-            kept_z.append(features.mean(data).float())
+            kept_z.append(embedding.mean(data).float())
             if num_points:
                 kept_x.append(data[:, :num_points].clone())
             probe = data[:1].clone() if probe is None else probe
@@ -106,7 +106,7 @@ def embed_simulations(
     checks.warn_dropped(dropped, seen)
     points = torch.cat(kept_x) if kept_x else None
     return EmbeddedSimulations(
-        torch.cat(kept_s), torch.cat(kept_z), points, features, shape[0], probe
+        torch.cat(kept_s), torch.cat(kept_z), points, embedding, shape[0], probe
     )
 
 

@@ -1,0 +1,105 @@
+r"""How much each observation moves the adapted summary, and how uncertain that summary is.
+
+The adapted summary solves :math:`g(s) = J(s)^\top (\mu(s) - \bar z_w) + \lambda C^{-1}(s - m) = 0`.
+Mass :math:`\eta` at an observation x changes :math:`\bar z_w` to
+:math:`(1 - \eta) \bar z_w + \eta z(x)`, so that by the implicit function theorem
+
+.. math:: \mathrm{IF}(x) = \frac{d s^\star}{d \eta} = H^{-1} J^\top (z(x) - \bar z_w), \qquad
+    H = \frac{\partial g}{\partial s} ,
+
+the quantity of Theorem 4.1 of the paper, bounded in x because the features are. Its weighted
+second moment is the sandwich covariance of the adapted summary,
+
+.. math:: \widehat{\mathrm{Cov}}(s^\star) =
+    \frac{\sum_n w_n^2\, \mathrm{IF}(x_n)\, \mathrm{IF}(x_n)^\top}{(\sum_n w_n)^2} .
+
+References:
+    Hampel, The Influence Curve and its Role in Robust Estimation, JASA 69 (1974).
+    Huber, The Behavior of Maximum Likelihood Estimates under Nonstandard Conditions, 1967.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mindist.adaptation.search import EmbeddingDistance
+
+STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries
+
+
+@dataclass(frozen=True)
+class Influence:
+    """Of each observation on the adapted summary.
+
+    Arguments:
+        value: IF of each observation, times its weight, `(B, N, d_s)`.
+        covariance: Sandwich covariance of the adapted summary `(B, d_s, d_s)`.
+    """
+
+    value: Tensor
+    covariance: Tensor
+
+
+def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
+    """Half the gradient of the objective, `(B, d_s)`, problem b at `s[b]`."""
+    r, J = objective.residual(s, torch.arange(len(s), device=s.device))
+    return (J.transpose(1, 2) @ r[..., None]).squeeze(-1)
+
+
+def hessian(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
+    """Half the Hessian `(B, d_s, d_s)`, by central differences of the gradient.
+
+    Where it is not positive definite, at a summary that is no minimum, the matrix of Gauss and
+    Newton, which is.
+
+    Arguments:
+        objective: What was minimised.
+        s: Where, `(B, d_s)`.
+        scale: Standard deviations of the simulated summaries `(d_s,)`.
+    """
+    columns = []
+    for j, step in enumerate((STEP * torch.where(scale > 0, scale, 1.0)).tolist()):
+        move = torch.zeros_like(s)
+        move[:, j] = step
+        change = gradient(objective, s + move) - gradient(objective, s - move)
+        columns.append(change / (2 * step))
+    exact = torch.stack(columns, dim=2)
+    exact = (exact + exact.transpose(1, 2)) / 2
+    _, J = objective.residual(s, torch.arange(len(s), device=s.device))
+    newton = J.transpose(1, 2) @ J
+    _, failed = torch.linalg.cholesky_ex(exact)
+    usable = (failed == 0) & torch.isfinite(exact).all((1, 2))
+    return torch.where(usable[:, None, None], exact, newton)
+
+
+@torch.no_grad()
+def influence(
+    objective: EmbeddingDistance, s: Tensor, wide: Tensor, weight: Tensor, scale: Tensor
+) -> Influence:
+    """The influence of every observation.
+
+    Arguments:
+        objective: What was minimised, with the weighted embeddings as its target.
+        s: Adapted summaries `(B, d_s)`, float64.
+        wide: Features `(B, N, K)` of the observations.
+        weight: Their weights `(B, N)`.
+        scale: Standard deviations of the simulated summaries `(d_s,)`.
+    """
+    every = torch.arange(len(s), device=s.device)
+    _, J = objective.residual(s, every)
+    J = J[:, : objective.mixing.shape[1]]  # without the rows of the cloud
+    H = hessian(objective, s, scale)
+    # In the directions that the decoder spans, where the Jacobian lives.
+    offset = (wide.double() - objective.z_bar[:, None]) @ objective.directions
+    pull = offset @ J  # (B, N, d_s)
+    value = torch.linalg.lstsq(H, pull.transpose(1, 2)).solution.transpose(1, 2)
+    value = weight[..., None] * value
+    total = weight.sum(1).clamp(min=torch.finfo(torch.float64).tiny)
+    covariance = value.transpose(1, 2) @ value / total[:, None, None].square()
+    return Influence(value, covariance)
+
+
+__all__ = ["Influence", "gradient", "hessian", "influence"]

@@ -1,0 +1,114 @@
+r"""Search and weigh in turn: the summary of the part of the data that the model explains.
+
+.. math:: \bar z_w = \frac{\sum_n w_n z(x_n)}{\sum_n w_n}, \qquad
+    s \leftarrow \arg\min_s \| \mu(s) - \bar z_w \|^2 + \lambda \,\mathrm{pen}(s), \qquad
+    w_n \leftarrow \Big[ \frac{a\, p_s(x_n)}{p(x_n)} \Big]_0^1 ,
+
+a fixed-point iteration as in iteratively reweighted least squares, with the weights of
+`mindist.adaptation.weights`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from mindist.adaptation.search import EmbeddingDistance, Found, Search
+from mindist.adaptation.view import View
+from mindist.adaptation.weights import LEAST_MASS, Observations
+
+SETTLED = 1e-3  # no weight moved by more: another round would find the same summary
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """The end of a search with weights.
+
+    Arguments:
+        found: The search of the last round.
+        weight: The weights `(B, N)` with which it was made.
+        z_bar: The weighted mean embeddings `(B, K)`.
+    """
+
+    found: Found
+    weight: Tensor
+    z_bar: Tensor
+
+
+def reweighted_search(
+    wide: View,
+    local: View | None,
+    options: Search,
+    *,
+    x: Tensor,
+    observations: Observations,
+    s_obs: Tensor,
+    z_bar: Tensor,
+    mass_threshold: float,
+    generator: torch.Generator,
+) -> Weighed:
+    """Search, then `options.reweight` times weigh the observations and search again.
+
+    Arguments:
+        wide: The view in which the summary is sought.
+        local: The view that estimates densities; the wide one where it is None.
+        options: The search.
+        x: Observed datasets `(B, N, *event)`.
+        observations: What the kernels see of them.
+        s_obs: Observed summaries `(B, d_s)`.
+        z_bar: Observed mean embeddings `(B, K)`, wide.
+        mass_threshold: Above it a mass of the model counts as 1.
+        generator: Draws perturbations.
+    """
+    weight = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
+    decoder = (wide if local is None else local).decoder
+    for last in range(options.reweight, -1, -1):
+        found = wide.search(options, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator)
+        if not last:
+            break
+        s = found.s_star
+        if last == options.reweight and local is not None:
+            s = _better_start(s, local, options, x, observations, s_obs, generator)
+        with torch.no_grad():
+            new = observations.fit(decoder(s)).weight(mass_threshold)
+        # Where the model explains next to nothing, the data as they are say more than the rest.
+        new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, weight, new)
+        if float((new - weight).abs().max()) < SETTLED:
+            break
+        weight, z_bar = new, observations.mean(new)
+    return Weighed(found, weight, z_bar)
+
+
+def _better_start(
+    s: Tensor,
+    local: View,
+    options: Search,
+    x: Tensor,
+    observations: Observations,
+    s_obs: Tensor,
+    generator: torch.Generator,
+) -> Tensor:
+    r"""The wide kernel's summaries or the local one's, whichever explain the data better.
+
+    The first weights decide where the iteration ends. A wide kernel averages contamination in; a
+    local one forgets it, but has more minima. The better of the two has the larger cosine of
+    :math:`\mu(s)` with the data's embedding in the local kernel, whatever the model's mass.
+    """
+    z_bar = observations.local.mean(1).double()
+    other = local.search(options, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator).s_star
+    with torch.no_grad():
+        alike = [cosine_similarity(local.decoder(candidate), z_bar) for candidate in (s, other)]
+    return torch.where((alike[1] > alike[0])[:, None], other, s)
+
+
+def minimised(wide: View, options: Search, z_bar: Tensor) -> EmbeddingDistance:
+    """The objective that a search minimises for embeddings `(B, K)`."""
+    stay = options.stay * wide.error
+    cloud = wide.bank.cloud(z_bar) if stay else None
+    return EmbeddingDistance(wide.decoder, z_bar, wide.head, cloud, stay)
+
+
+__all__ = ["Weighed", "minimised", "reweighted_search"]
