@@ -12,7 +12,7 @@ from torch import Tensor
 from mindist import checks
 from mindist.adaptation import Bank, View
 from mindist.decoders import DECODERS, RidgeDecoder
-from mindist.detection import NullDistances
+from mindist.detection import Detector, NullDistances
 from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
 from mindist.features.representation import REPRESENTATIONS
@@ -31,6 +31,7 @@ class Fitted:
         wide: Decoder and bank in the wide kernel.
         local: The same in the local kernel, where there is one.
         null: Distances of held-out simulations in the wide kernel.
+        detector: The combined test, or None where the distance alone decides.
         summarise: The summary function, checked.
         num_obs: Observations in each simulated dataset.
         probe: One simulated dataset, with which a summary function is recognised.
@@ -42,6 +43,7 @@ class Fitted:
     wide: View
     local: View | None
     null: NullDistances
+    detector: Detector | None
     summarise: Summariser
     num_obs: int
     probe: Tensor
@@ -78,6 +80,23 @@ class Fitted:
         with torch.no_grad():
             return torch.cat([(self.decoder(b) - z).square().sum(-1) for b, z in blocks])
 
+    def p_value(
+        self, distance: Tensor, s: Tensor, z_bar: Tensor, z_local: Tensor | None, num_obs: int
+    ) -> Tensor:
+        """p-values `(B,)` of datasets with summaries `(B, d_s)` and mean embeddings `(B, K)`."""
+        if self.detector is None:
+            return self.null.p_value(distance, num_obs)
+        parts = []
+        local = None if z_local is None else z_local.split(BLOCK_ROWS)
+        for i, (rows, z) in enumerate(
+            zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
+        ):
+            residuals = [z - self.wide.decoder(rows.double())]
+            if self.local is not None and local is not None:
+                residuals.append(local[i] - self.local.decoder(rows.double()))
+            parts.append(self.detector.p_value(residuals, rows.double(), num_obs))
+        return torch.cat(parts) if parts else distance
+
     def to(self, device: torch.device) -> Fitted:
         """The same on a device."""
         return replace(
@@ -86,6 +105,7 @@ class Fitted:
             wide=self.wide.to(device),
             local=None if self.local is None else self.local.to(device),
             null=self.null.to(device),
+            detector=None if self.detector is None else self.detector.to(device),
             probe=self.probe.to(device),
         )
 
@@ -132,6 +152,9 @@ class Fitted:
                 f"local_bank.{name}": value for name, value in vars(self.local.bank).items()
             }
             tensors["local_features.weight"] = embedding.local.weight
+        if self.detector is not None:
+            config["detector"], detector_tensors = self.detector.state()
+            tensors |= {f"detector.{name}": value for name, value in detector_tensors.items()}
         if embedding.representation is not None:
             rep_config, rep_tensors = embedding.representation.state()
             config["representation"] = rep_config
@@ -173,6 +196,9 @@ class Fitted:
             View(decoder, Bank(**part("bank")), config["error"]),
             local_view,
             NullDistances(**part("null"), num_obs=config["num_obs"]),
+            Detector.from_state(config["detector"], part("detector"))
+            if "detector" in config
+            else None,
             summarise,
             config["num_obs"],
             probe_x,

@@ -7,10 +7,10 @@ Offline, from the simulations that trained the posterior (Algorithm 1 of the pap
 
 where z sees a representation of each observation that is chosen by evidence, in a wide and a local
 kernel. For each observed dataset with summary :math:`s_0` and embedding :math:`\bar z`: detect, by
-the p-value of :math:`\|\mu(s_0) - \bar z\|^2` among held-out simulations; where it is at most alpha,
-move the summary to :math:`s^\star = \arg\min_s \|\mu(s) - \bar z_w\|^2`, near simulated summaries
-and with the observations weighed by how well the model explains them. The posterior is then queried
-at :math:`s^\star` instead of :math:`s_0`.
+the p-value of :math:`\|\mu(s_0) - \bar z\|^2` and of sharper statistics among simulations; where it
+is at most alpha, move the summary to :math:`s^\star = \arg\min_s \|\mu(s) - \bar z_w\|^2`, near
+simulated summaries and with the observations weighed by how well the model explains them. The
+posterior is then queried at :math:`s^\star` instead of :math:`s_0`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mindist.adaptation import (
     reweighted_search,
 )
 from mindist.decoders import DECODERS, RidgeDecoder
-from mindist.detection import NullDistances
+from mindist.detection import MAX_NULL, Detector, NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
 from mindist.features.bandwidth import parse_bandwidth
 from mindist.features.embedding import Embedding, local_multiple
@@ -56,6 +56,7 @@ PAPER_VARIANTS = {
     "kl": ("flow", Search("adam", ("observed",), divergence="kl", stay=0, reweight=0)),
 }
 MASS_LEVEL, SCORE_LEVEL = 0.05, 0.99
+UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
 CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
 CHOICE_DATASETS = 1_000  # with which a representation is chosen
 MAX_QUANTILE = 2**23
@@ -76,6 +77,9 @@ class MinimumDistance:
             `"standardised"`, `"power-spectrum"`, `"principal-components"`; or any function
             `(n, *event)` to `(n, D)`, such as a frozen encoder.
         local: Whether to use a second, narrower kernel as well, which weighs the observations.
+        detector: `"combined"`, several statistics of both kernels and of the summary, as one test,
+            or `"distance"`, the distance alone (the paper; also where the decoder has no closed
+            form).
         num_features: K, the number of random Fourier features (512: the paper).
         frequencies: Of the features: `"sobol"`, evenly spread, with which densities of few
             dimensions have less noise and a result depends less on the seed, or `"random"`,
@@ -105,6 +109,7 @@ class MinimumDistance:
         bandwidth: float | str = "median",
         representation: str | Callable[[Any], Any] = "auto",
         local: bool = True,
+        detector: str = "combined",
         num_features: int = 512,
         frequencies: str = "sobol",
         decoder: str | Decoder = "ridge",
@@ -126,6 +131,7 @@ class MinimumDistance:
             checks.choice(representation, ("auto", "raw", *REPRESENTATIONS), "representation")
         self.representation = representation
         self.local = bool(local)
+        self.detector = checks.choice(detector, ("combined", "distance"), "detector")
         self.num_features = num_features
         self.frequencies = frequencies
         self.decoder = decoder
@@ -170,6 +176,7 @@ class MinimumDistance:
             bandwidth=bandwidth,
             representation="raw",
             local=False,
+            detector="distance",
             frequencies="random",
             decoder=decoder,
             search=options,
@@ -281,9 +288,17 @@ class MinimumDistance:
         null = _calibrate(decoder, (s_rest, z_rest), (s[held_out], z_bar[held_out]), num_obs)
         error = float(null.distances(num_obs).mean())
         wide, local = View(decoder, Bank.of(s, z_bar, generator), error), None
+        ridge = RidgeDecoder()
         if z_local is not None:
-            ridge = RidgeDecoder().fit(s_rest, z_local[rest], generator=generator)
+            ridge.fit(s_rest, z_local[rest], generator=generator)
             local = View(ridge, Bank.of(s, z_local, generator), ridge.held_out_error)
+        detector = None
+        if self.detector == "combined" and isinstance(decoder, RidgeDecoder):
+            few = rest[:MAX_NULL]
+            residuals = [decoder.leave_one_out_residuals(s[few], z_bar[few])]
+            if z_local is not None:
+                residuals.append(ridge.leave_one_out_residuals(s[few], z_local[few]))
+            detector = Detector.of(residuals, s[few], num_obs, generator)
         density = (wide if local is None else local).decoder
         least_mass = _least_mass(density, s, z_bar if z_local is None else z_local)
         threshold = _score_threshold(embedding, density, sample, summarise(sample), least_mass)
@@ -292,6 +307,7 @@ class MinimumDistance:
             wide,
             local,
             null,
+            detector,
             summarise,
             num_obs,
             simulations.probe,
@@ -398,7 +414,7 @@ class MinimumDistance:
             epsilon=fit.epsilon,
             epsilon_error=fit.error,
             outlier_score=score,
-            outliers=score > fitted.score_threshold,
+            outliers=(score > fitted.score_threshold) & (score > UNLIKELY),
             influence=moved.value,
             covariance=moved.covariance,
         )
@@ -407,9 +423,9 @@ class MinimumDistance:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
-        z_bar, _ = fitted.embedding.split(fitted.embedding.mean(batch).double())
+        z_bar, z_local = fitted.embedding.split(fitted.embedding.mean(batch).double())
         distance = fitted.distance(s_obs, z_bar)
-        p_value = fitted.null.p_value(distance, num_obs)
+        p_value = fitted.p_value(distance, s_obs, z_bar, z_local, num_obs)
         threshold = fitted.null.threshold(self.alpha, num_obs)
         return Detection(s_obs, distance, p_value, p_value <= self.alpha, threshold), z_bar
 
@@ -419,6 +435,7 @@ class MinimumDistance:
         config |= {
             "bandwidth": self.bandwidth,
             "local": self.local,
+            "detection": self.detector,
             "frequencies": self.frequencies,
             "search": asdict(self.search),
             "alpha": self.alpha,
@@ -452,6 +469,7 @@ class MinimumDistance:
             bandwidth=config["bandwidth"],
             representation=representation,
             local=config["local"],
+            detector=config["detection"],
             num_features=fitted.features.num_features,
             frequencies=config["frequencies"],
             decoder=fitted.decoder,

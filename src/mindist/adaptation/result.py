@@ -114,7 +114,8 @@ class Adaptation(Detection):
         epsilon_error: Its standard error `(B,)`.
         outlier_score: For each observation between 0 and 1, `(B, N)`: the data's density over the
             sum of the data's and the model's.
-        outliers: Where the score is above that of 99% of simulated observations, `(B, N)`.
+        outliers: Where the score is above that of 99% of simulated observations, and the weight
+            below one half, `(B, N)`.
         influence: How much mass at an observation moves `s_star`, `(B, N, d_s)`.
         covariance: Sampling covariance of `s_star`, `(B, d_s, d_s)`, from the influences.
     """

@@ -4,7 +4,15 @@ May import: torch, `mindist.decoders`, `mindist.checks`, `mindist.protocols`.
 """
 
 from mindist.detection.combined import CombinedTest
+from mindist.detection.detector import MAX_NULL, Detector
 from mindist.detection.null import NullDistances
 from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
 
-__all__ = ["CombinedTest", "NullDistances", "ResidualStatistics", "SummaryOutlyingness"]
+__all__ = [
+    "MAX_NULL",
+    "CombinedTest",
+    "Detector",
+    "NullDistances",
+    "ResidualStatistics",
+    "SummaryOutlyingness",
+]

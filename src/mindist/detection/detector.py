@@ -1,0 +1,105 @@
+"""The default detector: two kernels and the summary itself, as one test of exact size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist.detection.combined import CombinedTest
+from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
+from mindist.protocols import State
+
+KERNELS = ("wide", "local")
+MAX_NULL = 10_000  # the level reached then has a standard deviation of .002 at .05
+
+
+@dataclass(frozen=True)
+class Detector:
+    """Statistics of every kernel and of the summary, and their joint null.
+
+    Arguments:
+        kernels: One for each kernel, wide first.
+        outlyingness: How far a summary lies from simulated ones.
+        test: The joint null.
+        num_obs: Observations in each simulated dataset.
+    """
+
+    kernels: tuple[ResidualStatistics, ...]
+    outlyingness: SummaryOutlyingness
+    test: CombinedTest
+    num_obs: int
+
+    @classmethod
+    def of(
+        cls, residuals: Sequence[Tensor], s: Tensor, num_obs: int, generator: torch.Generator
+    ) -> Detector:
+        """From residuals of simulations that were left out of the decoders' fit.
+
+        Arguments:
+            residuals: For each kernel `(n, K)`, float64, n at most `MAX_NULL`.
+            s: The simulations' summaries `(n, d_s)`.
+            num_obs: Observations in each of them.
+            generator: Draws features of the regression of distances on summaries.
+        """
+        kernels, null, names = [], [], []
+        for name, residual in zip(KERNELS, residuals, strict=False):
+            statistics = ResidualStatistics.of(residual, s, generator)
+            kernels.append(statistics)
+            null.append(statistics.leave_one_out(residual, s))
+            names += [f"{what} {name}" for what in ResidualStatistics.NAMES]
+        outlyingness = SummaryOutlyingness.of(s, generator)
+        null.append(outlyingness.leave_one_out()[:, None])
+        test = CombinedTest(torch.cat(null, dim=1), (*names, SummaryOutlyingness.NAME))
+        return cls(tuple(kernels), outlyingness, test, num_obs)
+
+    def statistics(self, residuals: Sequence[Tensor], s: Tensor, num_obs: int) -> Tensor:
+        """All statistics `(B, T)` of observed datasets with `num_obs` observations."""
+        ratio = num_obs / self.num_obs
+        columns = [k(r, s, ratio) for k, r in zip(self.kernels, residuals, strict=True)]
+        return torch.cat([*columns, self.outlyingness(s)[:, None]], dim=1)
+
+    def p_value(self, residuals: Sequence[Tensor], s: Tensor, num_obs: int) -> Tensor:
+        """p-values `(B,)` of residuals `(B, K)` for each kernel and summaries `(B, d_s)`."""
+        return self.test.p_value(self.statistics(residuals, s, num_obs))
+
+    def to(self, device: torch.device) -> Detector:
+        """The same on another device."""
+        kernels = tuple(k.to(device) for k in self.kernels)
+        outlyingness, test = self.outlyingness.to(device), self.test.to(device)
+        return Detector(kernels, outlyingness, test, self.num_obs)
+
+    def state(self) -> State:
+        """Configuration and tensors from which it can be rebuilt."""
+        parts: dict[str, State] = {f"kernel{i}": k.state() for i, k in enumerate(self.kernels)}
+        parts |= {"outlyingness": self.outlyingness.state(), "test": self.test.state()}
+        config = {name: part[0] for name, part in parts.items()}
+        tensors = {
+            f"{name}.{key}": value
+            for name, (_, values) in parts.items()
+            for key, value in values.items()
+        }
+        return {**config, "kernels": len(self.kernels), "num_obs": self.num_obs}, tensors
+
+    @classmethod
+    def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Detector:
+        """Rebuild from `state`."""
+
+        def part(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+            prefix = f"{name}."
+            chosen = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            return config[name], chosen
+
+        names = [f"kernel{i}" for i in range(config["kernels"])]
+        return cls(
+            tuple(ResidualStatistics.from_state(*part(name)) for name in names),
+            SummaryOutlyingness.from_state(*part("outlyingness")),
+            CombinedTest.from_state(*part("test")),
+            config["num_obs"],
+        )
+
+
+__all__ = ["MAX_NULL", "Detector"]
