@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,7 +73,7 @@ class Fitted:
 
     def mass_threshold(self, num_obs: int) -> float:
         """The mass that 95% of simulated datasets with `num_obs` observations would exceed."""
-        return 1 - (1 - self.least_mass) * (self.num_obs / num_obs) ** 0.5
+        return 1 - (1 - self.least_mass) * math.sqrt(self.num_obs / num_obs)
 
     def distance(self, s: Tensor, z_bar: Tensor) -> Tensor:
         """Squared distances `(B,)` of embeddings `(B, K)` from the decoder's at `s`, `(B, d_s)`."""
@@ -86,16 +87,14 @@ class Fitted:
         """p-values `(B,)` of datasets with summaries `(B, d_s)` and mean embeddings `(B, K)`."""
         if self.detector is None:
             return self.null.p_value(distance, num_obs)
-        parts = []
-        local = None if z_local is None else z_local.split(BLOCK_ROWS)
-        for i, (rows, z) in enumerate(
-            zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
-        ):
-            residuals = [z - self.wide.decoder(rows.double())]
-            if self.local is not None and local is not None:
-                residuals.append(local[i] - self.local.decoder(rows.double()))
-            parts.append(self.detector.p_value(residuals, rows.double(), num_obs))
-        return torch.cat(parts) if parts else distance
+        parts = [distance[:0]]
+        for block in torch.arange(len(s), device=s.device).split(BLOCK_ROWS):
+            rows = s[block].double()
+            residuals = [z_bar[block] - self.wide.decoder(rows)]
+            if self.local is not None and z_local is not None:
+                residuals.append(z_local[block] - self.local.decoder(rows))
+            parts.append(self.detector.p_value(residuals, rows, num_obs))
+        return torch.cat(parts)
 
     def to(self, device: torch.device) -> Fitted:
         """The same on a device."""

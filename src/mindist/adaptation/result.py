@@ -142,8 +142,8 @@ class Adaptation(Detection):
             return first
         names = [f.name for f in fields(cls) if f.name not in ("threshold", "status")]
         joined = {name: torch.cat([getattr(p, name) for p in parts]) for name in names}
-        status = tuple(one for p in parts for one in p.status)
-        return replace(first, status=status, **joined)
+        status = tuple(Status(one) for p in parts for one in p.status)
+        return cls(threshold=first.threshold, status=status, **joined)
 
     @property
     def message(self) -> str | tuple[str, ...]:

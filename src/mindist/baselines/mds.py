@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Adaptation, Search
+from mindist.adaptation import Adaptation
 from mindist.baselines.method import Method, Options, Simulations, one_dataset
 from mindist.baselines.npe import train_neural_posterior
 from mindist.minimum_distance import PAPER_VARIANTS, MinimumDistance
@@ -59,16 +60,14 @@ class MinimumDistanceMethod:
 def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistance:
     """The estimator of a variant: "default", or one of the paper's, "rf", "dec" and "kl"."""
     checks.choice(variant, ("default", *PAPER_VARIANTS), "variant")
-    decoder, search = PAPER_VARIANTS.get(variant, ("ridge", Search()))
-    return MinimumDistance(
-        summary,
-        bandwidth=options.bandwidth,
-        num_features=options.num_features,
-        decoder=decoder,
-        search=replace(search, **options.search),
-        alpha=options.alpha,
-        seed=options.seed,
-    )
+    chosen: dict[str, Any] = {"bandwidth": options.bandwidth, "alpha": options.alpha}
+    if variant in PAPER_VARIANTS:
+        mds = MinimumDistance.paper(summary, variant=variant, seed=options.seed, **chosen)
+    else:
+        mds = MinimumDistance(summary, seed=options.seed, **chosen)
+    mds.num_features = options.num_features
+    mds.search = replace(mds.search, **options.search)
+    return mds
 
 
 def train_minimum_distance(
