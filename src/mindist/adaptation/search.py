@@ -55,9 +55,10 @@ class Search:
         divergence: `"mmd"`, or `"kl"` for the maximum-likelihood variant, which needs a density
             decoder and is not robust.
         stay: Weight of the term that keeps the summary near those of simulations with similar
-            embeddings, in units of the decoder's held-out error; 0 leaves it out (the paper).
+            embeddings, in units of the decoder's held-out error; 0 leaves it out (the paper). The
+            KL divergence and a density decoder's Adam know no such term.
         reweight: Rounds of weighing observations by the ratio of the model's density to the data's
-            own and searching again; 0 for none (the paper).
+            own and searching again; 0 for none (the paper). The KL divergence ignores weights.
 
     Example:
         >>> Search(solver="newton")
@@ -92,11 +93,6 @@ class Search:
             raise ValueError(
                 "stay, reweight: expected numbers of at least 0, got "
                 f"stay={self.stay!r}, reweight={self.reweight!r}."
-            )
-        if self.solver != "levenberg-marquardt" and (self.stay or self.reweight):
-            raise ValueError(
-                "stay, reweight: expected 0 with the paper's solvers; pass stay=0, reweight=0 with "
-                f"solver={self.solver!r}, or leave the solver at 'levenberg-marquardt'."
             )
         if self.divergence == "kl" and self.solver == "levenberg-marquardt":
             raise ValueError(

@@ -72,7 +72,8 @@ class Observations:
         density = (self.local @ mu.to(self.local.dtype)[..., None]).squeeze(-1).double()
         square = mu.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
         mass = density.mean(1) / square
-        error = density.std(1, correction=0) / (square * density.shape[1] ** 0.5)
+        spread = (density - density.mean(1, keepdim=True)).square().mean(1).sqrt()
+        error = spread / (square * density.shape[1] ** 0.5)
         return Fit(density, self.own, mass, error)
 
 
