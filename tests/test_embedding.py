@@ -121,18 +121,7 @@ def test_an_observation_does_not_count_as_its_own_neighbour():
 # ---------------------------------------------------------------------------- observed numbers
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "identity",
-        pytest.param(
-            "raw",
-            marks=pytest.mark.xfail(
-                strict=True, raises=IndexError, reason="seen.flatten(2) of datasets (M, N)"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("rule", ["identity", "raw"])
 def test_an_estimator_takes_datasets_of_numbers(rule):
     x = normal(400, 20, dtype=torch.float32) + normal(400, 1, seed=1, dtype=torch.float32)
     mds = MinimumDistance(

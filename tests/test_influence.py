@@ -130,7 +130,6 @@ def test_the_influence_is_bounded_whatever_the_observation(problem):
     assert (value.norm(dim=2) <= bound[:, None]).all()
 
 
-@pytest.mark.xfail(strict=True, reason="the square of the smallest number is 0")
 def test_without_any_weight_numbers_stay_finite(problem):
     objective, s, wide, _ = problem
     nothing = influence(objective, s, wide, torch.zeros(wide.shape[:2]).double(), ONE)

@@ -57,9 +57,9 @@ def test_the_gate_and_the_promise(mds_small, x_obs):
     assert torch.equal(result.s_star[:2], result.s_obs[:2])
     assert result.status[0] is Status.WELL_SPECIFIED
     assert result.status[2] is Status.CONVERGED
-    assert (result.distance_star <= result.distance_obs).all()
-    assert (result.distance_star < result.distance_obs)[2:].all()
-    assert (result.misspecified == (result.distance_obs > result.threshold)).all()
+    assert (result.objective_star <= result.objective_obs).all()
+    assert (result.objective_star < result.objective_obs)[2:].all()
+    assert torch.equal(result.misspecified, result.p_value <= 0.05)
     forced = mds_small.adapt(x_obs, force=True)
     assert forced.adapted.all()
     assert torch.equal(forced.misspecified, result.misspecified)

@@ -65,7 +65,6 @@ def test_an_observation_far_from_all_has_its_own_kernel_only():
     assert own_density(x, 1.0)[0, 0].item() == pytest.approx(1 / 50, rel=1e-12)
 
 
-@pytest.mark.xfail(strict=True, reason="cdist by matrix products cancels where |x| >> bandwidth")
 def test_own_density_does_not_depend_on_where_zero_is():
     x = normal(1, 50, 1)
     moved = x + 2.0**26

@@ -58,7 +58,6 @@ PAPER_VARIANTS = {
 MASS_LEVEL, SCORE_LEVEL = 0.05, 0.99
 UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
 CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
-CHOICE_DATASETS = 1_000  # with which a representation is chosen
 MAX_QUANTILE = 2**23
 BLOCK_BYTES = 2**27  # of features of single observations held at once
 
@@ -205,11 +204,11 @@ class MinimumDistance:
         decoder = copy.deepcopy(self.decoder)
         summarise = Summariser(self.summary)
 
-        kept: list[Tensor] = []
+        kept: list[tuple[Tensor, Tensor]] = []
 
-        def make_embedding(sample: Tensor) -> Embedding:
-            kept.append(sample[:CALIBRATION_DATASETS])
-            return self._embedding(sample, decoder, summarise, sampling, drawing).to(self.device)
+        def make_embedding(sample: Tensor, s_sample: Tensor) -> Embedding:
+            kept.append((sample[:CALIBRATION_DATASETS], s_sample[:CALIBRATION_DATASETS]))
+            return self._embedding(sample, s_sample, decoder, sampling, drawing).to(self.device)
 
         simulations = embed_simulations(
             x,
@@ -229,8 +228,8 @@ class MinimumDistance:
     def _embedding(
         self,
         sample: Tensor,
+        s_sample: Tensor,
         decoder: Decoder,
-        summarise: Summariser,
         sampling: torch.Generator,
         drawing: torch.Generator,
     ) -> Embedding:
@@ -240,8 +239,7 @@ class MinimumDistance:
         if rule == "auto":
             # A density decoder models the observations themselves.
             dense = isinstance(decoder, DensityDecoder)
-            few = sample[:CHOICE_DATASETS]
-            rule = "raw" if dense else choose_representation(few, summarise(few), self.bandwidth)
+            rule = "raw" if dense else choose_representation(sample, s_sample, self.bandwidth)
         if rule != "raw":
             representation = make_representation(rule, sample)
         seen = sample if representation is None else representation(sample)
@@ -257,7 +255,9 @@ class MinimumDistance:
             )
 
         wide = draw(bandwidth)
-        multiple = local_multiple(seen.flatten(2), bandwidth) if self.local else None
+        multiple = (
+            local_multiple(seen.reshape(*seen.shape[:2], -1), bandwidth) if self.local else None
+        )
         local = None if multiple is None else draw(multiple * bandwidth)
         return Embedding(wide, local, representation)
 
@@ -267,7 +267,7 @@ class MinimumDistance:
         decoder: Decoder,
         summarise: Summariser,
         generator: torch.Generator,
-        sample: Tensor,
+        sample: tuple[Tensor, Tensor],
     ) -> Fitted:
         """Fit the decoder, then calibrate on the simulations that were held out of its fit."""
         s, points = simulations.s, simulations.points
@@ -301,7 +301,7 @@ class MinimumDistance:
             detector = Detector.of(residuals, s[few], num_obs, generator)
         density = (wide if local is None else local).decoder
         least_mass = _least_mass(density, s, z_bar if z_local is None else z_local)
-        threshold = _score_threshold(embedding, density, sample, summarise(sample), least_mass)
+        threshold = _score_threshold(embedding, density, *sample, least_mass)
         return Fitted(
             embedding,
             wide,

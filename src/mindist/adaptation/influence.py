@@ -97,8 +97,8 @@ def influence(
     pull = offset @ J  # (B, N, d_s)
     value = torch.linalg.lstsq(H, pull.transpose(1, 2)).solution.transpose(1, 2)
     value = weight[..., None] * value
-    total = weight.sum(1).clamp(min=torch.finfo(torch.float64).tiny)
-    covariance = value.transpose(1, 2) @ value / total[:, None, None].square()
+    share = value / weight.sum(1).clamp(min=torch.finfo(torch.float64).tiny)[:, None, None]
+    covariance = share.transpose(1, 2) @ share
     return Influence(value, covariance)
 
 

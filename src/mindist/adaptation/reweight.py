@@ -63,30 +63,40 @@ def reweighted_search(
         mass_threshold: Above it a mass of the model counts as 1.
         generator: Draws perturbations.
     """
-    weight = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
     decoder = (wide if local is None else local).decoder
 
     @torch.no_grad()
-    def weigh(s: Tensor) -> Tensor:
-        return observations.fit(decoder(s)).weight(mass_threshold)
+    def weigh(s: Tensor, seen: Observations) -> Tensor:
+        return seen.fit(decoder(s)).weight(mass_threshold)
 
-    for last in range(options.reweight, -1, -1):
-        found = wide.search(options, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator)
-        if not last:
+    weight = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
+    z_bar = z_bar.clone()
+    found = wide.search(options, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator)
+    going = torch.arange(len(x), device=x.device)  # datasets whose weights still change
+    for round_ in range(options.reweight):
+        if not len(going):
             break
-        new = weigh(found.s_star)
-        if last == options.reweight and local is not None:
+        seen = observations[going]
+        new = weigh(found.s_star[going], seen)
+        if round_ == 0 and local is not None:
             # The first weights decide where the iteration ends. A wide kernel averages
             # contamination in; a local one forgets it, but has more minima, so that it has to
             # explain clearly more of the data to be the one that goes on.
-            z_local = observations.local.mean(1).double()
+            z_local = seen.local.mean(1).double()
             other = local.search(options, x=x, s_obs=s_obs, z_bar=z_local, generator=generator)
-            new = _heavier(new, weigh(other.s_star))
+            new = _heavier(new, weigh(other.s_star, seen))
         # Where the model explains next to nothing, the data as they are say more than the rest.
-        new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, weight, new)
-        if float((new - weight).abs().max()) < SETTLED:
-            break
-        weight, z_bar = new, observations.mean(new)
+        new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, weight[going], new)
+        moved = (new - weight[going]).abs().amax(1) >= SETTLED
+        going = going[moved]
+        weight[going] = new[moved]
+        z_bar[going] = seen[moved].mean(weight[going])
+        found = found.updated(
+            going,
+            wide.search(
+                options, x=x[going], s_obs=s_obs[going], z_bar=z_bar[going], generator=generator
+            ),
+        )
     return Weighed(found, weight, z_bar)
 
 
@@ -97,7 +107,7 @@ def _heavier(a: Tensor, b: Tensor) -> Tensor:
 
 def minimised(wide: View, options: Search, z_bar: Tensor) -> EmbeddingDistance:
     """The objective that a search minimises for embeddings `(B, K)`."""
-    stay = options.stay * wide.error
+    stay = options.stay * max(wide.error, 0.0)
     cloud = wide.bank.cloud(z_bar) if stay else None
     return EmbeddingDistance(wide.decoder, z_bar, wide.head, cloud, stay)
 

@@ -15,7 +15,7 @@ the summary near simulated ones (`mindist.adaptation.cloud`) adds :math:`d_s` re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from mindist.solvers import (
 
 SOLVERS = ("levenberg-marquardt", "lbfgs", "gradient-descent", "adam")
 DIVERGENCES = ("mmd", "kl")
+STAY, REWEIGHT = 0.03, 6  # docs/robustness.md has the errors with other values
 ADAM_STEP = 0.05  # in standard deviations of the simulated summaries
 BLOCK_BYTES = 2**27  # of Jacobians held at once
 
@@ -50,15 +51,17 @@ class Search:
         solver: `"levenberg-marquardt"` (all datasets and starts at once), `"lbfgs"` (the paper's),
             `"gradient-descent"` (Algorithm 1) or `"adam"` (the paper's for density decoders, with
             fresh draws at every step).
-        starts: Any of `"observed"`, `"nearest"`, `"mean"`, `"perturbed"`, or vectors of length d_s.
+        starts: Any of `"cloud"`, `"observed"`, `"nearest"`, `"mean"`, `"perturbed"`, or vectors of
+            length d_s.
         restarts: How many perturbed copies of the first start to search from as well.
         divergence: `"mmd"`, or `"kl"` for the maximum-likelihood variant, which needs a density
             decoder and is not robust.
         stay: Weight of the term that keeps the summary near those of simulations with similar
-            embeddings, in units of the decoder's held-out error; 0 leaves it out (the paper). The
-            KL divergence and a density decoder's Adam know no such term.
+            embeddings, in units of the decoder's held-out error; 0 leaves it out (the paper). By
+            default 0.03; 0 with Adam and with the KL divergence.
         reweight: Rounds of weighing observations by the ratio of the model's density to the data's
-            own and searching again; 0 for none (the paper). The KL divergence ignores weights.
+            own and searching again; 0 for none (the paper). By default 6; 0 with Adam and with the
+            KL divergence.
 
     Example:
         >>> Search(solver="newton")
@@ -71,8 +74,8 @@ class Search:
     starts: tuple[Start, ...] = ("cloud",)
     restarts: int = 0
     divergence: str = "mmd"
-    stay: float = 0.03
-    reweight: int = 6
+    stay: float = -1.0
+    reweight: int = -1
 
     def __post_init__(self) -> None:
         checks.choice(self.solver, SOLVERS, "solver")
@@ -89,6 +92,11 @@ class Search:
                 checks.choice(start, NAMES, "starts")
         frozen = (s if isinstance(s, str) else tuple(float(v) for v in s) for s in starts)
         object.__setattr__(self, "starts", tuple(frozen))
+        plain = self.divergence == "kl" or self.solver == "adam"
+        if self.stay == -1:
+            object.__setattr__(self, "stay", 0.0 if plain else STAY)
+        if self.reweight == -1:
+            object.__setattr__(self, "reweight", 0 if plain else REWEIGHT)
         if not (0 <= self.stay < float("inf") and self.reweight >= 0):
             raise ValueError(
                 "stay, reweight: expected numbers of at least 0, got "
@@ -198,10 +206,10 @@ class Found:
             for code, improved in zip(self.code.tolist(), self.improved.tolist(), strict=True)
         )
 
-    @classmethod
-    def join(cls, parts: Sequence[Found]) -> Found:
-        """All datasets of several blocks."""
-        return cls(*(torch.cat([getattr(p, f) for p in parts]) for f in cls.__dataclass_fields__))
+    def updated(self, index: Tensor, other: Found) -> Found:
+        """The same with the datasets at `index` replaced by those of another search."""
+        names = self.__dataclass_fields__
+        return Found(*(getattr(self, n).index_copy(0, index, getattr(other, n)) for n in names))
 
 
 def search(
@@ -233,7 +241,7 @@ def search(
         For each dataset the best summary; `s_obs` where nothing better was found.
     """
     s_obs, z_bar = s_obs.double(), z_bar.double()
-    stay = options.stay * error
+    stay = options.stay * max(error, 0.0)  # a perfect fit may have an error of -1e-17
     cloud = bank.cloud(z_bar) if stay or "cloud" in options.starts else None
     starts = starting_points(options.starts, options.restarts, s_obs, z_bar, bank, generator, cloud)
     num_starts = starts.shape[1]
