@@ -189,20 +189,23 @@ class Fitted:
         summarise = Summariser(summary, config["numpy_summary"], probe_s.shape[1])
         checks.same_summary(summarise(probe_x), probe_s)
         decoder_kind = DECODERS[config["decoder"]]
+        # What 0.1.0 saved has one kernel, no weights and no detector but the distance.
+        null = NullDistances(**part("null"), num_obs=config["num_obs"])
+        error = config.get("error", float(null.distances(null.num_obs).mean()))
         decoder = decoder_kind.from_state(config["decoder_config"], part("decoder"), features)
         return cls(
             embedding,
-            View(decoder, Bank(**part("bank")), config["error"]),
+            View(decoder, Bank(**part("bank")), error),
             local_view,
-            NullDistances(**part("null"), num_obs=config["num_obs"]),
+            null,
             Detector.from_state(config["detector"], part("detector"))
             if "detector" in config
             else None,
             summarise,
             config["num_obs"],
             probe_x,
-            config["least_mass"],
-            config["score_threshold"],
+            config.get("least_mass", 1.0),
+            config.get("score_threshold", 0.0),
         )
 
 

@@ -462,14 +462,14 @@ class MinimumDistance:
         config, tensors = storage.read_artefact(path, "MinimumDistance")
         fitted = Fitted.from_state(config, tensors, summary)
         representation = config.get("representation", {}).get("name", "raw")
-        options = config["search"]
+        options = {"stay": 0.0, "reweight": 0} | config["search"]
         starts = tuple(s if isinstance(s, str) else tuple(s) for s in options["starts"])
         mds = cls(
             summary,
             bandwidth=config["bandwidth"],
             representation=representation,
-            local=config["local"],
-            detector=config["detection"],
+            local=config.get("local", False),
+            detector=config.get("detection", "distance"),
             num_features=fitted.features.num_features,
             frequencies=config["frequencies"],
             decoder=fitted.decoder,
