@@ -26,8 +26,9 @@ from mindist.report import (
     describe_figure,
     draw_figure,
     experiment_tables,
+    find_losses,
+    loss_sentences,
     loss_tables,
-    losses,
     metric_table,
     panel_losses,
     panel_tables,
@@ -43,7 +44,6 @@ from mindist.report import (
     write_page,
 )
 from mindist.report.horizontal import Horizontal
-from mindist.report.losses import loss_table
 from mindist.report.statistics import by_level, paired_difference, select, summarise, wilson
 from mindist.report.style import METHOD_STYLES, method_style
 from mindist.report.table import mean_and_error
@@ -133,7 +133,7 @@ def test_one_dataset_has_a_mean_and_no_standard_error(rows, axes):
     assert math.isnan(summarise(one, "rmse", "epsilon")["npe"][0].error)
     assert metric_table(one, "rmse").body[0][1].text == "0.1"
     plot_curves(axes, one, "rmse")
-    assert losses(one, "rmse") == ()
+    assert find_losses(one, "rmse").sentences == ()
 
 
 def test_rows_that_would_be_averaged_silently_are_an_error(rows):
@@ -444,13 +444,13 @@ def test_digits_follow_the_standard_error():
 def test_losses_name_the_method_the_metric_the_setting_and_the_difference(rows):
     rng = np.random.default_rng(0)
     noisy = rows.assign(rmse=rows.rmse + 1e-3 * rng.normal(size=len(rows)))
-    (sentence,) = losses(noisy, "rmse")
+    (sentence,) = find_losses(noisy, "rmse").sentences
     assert sentence.startswith(
         "MDS (default) loses in RMSE of the posterior mean to NPE at ε = 0 ("
     )
     assert "to NPE-OR at ε = 0.1, 0.2 (most at 0.2: +0.0" in sentence
     assert "oracle" not in sentence, "a reference is no baseline"
-    table = loss_table(noisy, "rmse")
+    table = find_losses(noisy, "rmse").table
     assert [row[0].text for row in table.body] == [
         "MDS (default) to NPE",
         "MDS (default) to NPE-OR",
@@ -462,10 +462,10 @@ def test_losses_name_the_method_the_metric_the_setting_and_the_difference(rows):
 
 def test_a_method_that_loses_nowhere_is_said_to(rows):
     won = rows.assign(rmse=rows.rmse.where(rows.method != "mds", 0.01))
-    (sentence,) = panel_losses([Panel("rmse"), Panel("coverage")], won)
+    (sentence,) = loss_sentences(panel_losses([Panel("rmse"), Panel("coverage")], won))
     assert sentence.startswith("MDS (default) loses to no baseline in RMSE")
     assert "6 paired comparisons" in sentence
-    assert loss_table(won, "rmse") is None
+    assert find_losses(won, "rmse").table is None
 
 
 def test_a_difference_within_its_error_is_no_loss(rows):
@@ -474,13 +474,14 @@ def test_a_difference_within_its_error_is_no_loss(rows):
     alike = alike.assign(rmse=0.1 + 0.01 * rng.normal(size=len(alike)))
     difference, error = paired_difference(alike, "rmse", "epsilon", 0.0, "mds", "npe-or")
     assert difference < 2 * error
-    assert loss_table(alike[alike.epsilon == 0], "rmse") is None
+    assert find_losses(alike[alike.epsilon == 0], "rmse").table is None
 
 
 def test_the_markdown_of_an_experiment_has_losses_and_all_tables(rows):
     panels = [Panel("rmse"), Panel("detected")]
-    tables = [*experiment_tables(panels, rows, ANCHORS), *loss_tables(panels, rows)]
-    text = tables_in_markdown(tables, panel_losses(panels, rows))
+    lost = panel_losses(panels, rows)
+    tables = [*experiment_tables(panels, rows, ANCHORS), *loss_tables(lost)]
+    text = tables_in_markdown(tables, loss_sentences(lost))
     assert text.index("Where MDS loses") < text.index("RMSE of the posterior mean**")
     assert "Rejection rate" in text
     assert text.count("|---|") == 3
@@ -527,7 +528,7 @@ def page(rows, tmp_path):
         alt=describe_figure(panels, rows) + hostile,
         tables=experiment_tables(panels, rows, ANCHORS),
         verdict=hostile,
-        losses=panel_losses(panels, rows),
+        losses=loss_sentences(panel_losses(panels, rows)),
         configuration={"task": hostile},
         seconds=75,
     )

@@ -61,7 +61,8 @@ CRYO_EM = Experiment(
         "else a synthetic chain of about its size and motion, for which the published values are "
         "no anchor; the column task_options says which.",
     ],
-    minutes={"smoke": 0.3, "quick": 1.5, "paper": 40},
+    minutes={"smoke": 0.3, "quick": 1.5, "paper": 20},
+    estimated=(),
     anchors=anchors.CRYO_EM,
     anchors_source=anchors.CRYO_EM_SOURCE,
     verdict=verdict(

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pandas as pd
 
 from mindist.evaluation.cell import Cell
 from mindist.experiments import verdicts
 from mindist.experiments.experiment import Experiment, Panel
-from mindist.experiments.gaussian import (
-    DELTAS,
-    outliers_at,
-)
+from mindist.experiments.gaussian import DELTAS
 from mindist.experiments.grid import MINIMUM_DISTANCE, SHOWN_EPSILON, compare, setting
-from mindist.experiments.profiles import (
-    DETECTION_DATASETS,
-    GAUSSIAN_EPSILONS,
-    ends,
-)
+from mindist.experiments.profiles import DETECTION_DATASETS, GAUSSIAN_EPSILONS, ends
 
 
 def detection_cells(profile: str, num_seeds: int) -> list[Cell]:
@@ -26,8 +17,11 @@ def detection_cells(profile: str, num_seeds: int) -> list[Cell]:
     pairs = [(e, 3.0) for e in (0.0, 0.05, *GAUSSIAN_EPSILONS[profile][1:])]
     pairs += [(SHOWN_EPSILON, d) for d in ends(profile, DELTAS) if d != 3.0]
     tests = [
-        replace(
-            setting("gaussian", profile, epsilon, outliers_at(delta)),
+        setting(
+            "gaussian",
+            profile,
+            epsilon,
+            {"delta": delta},
             num=DETECTION_DATASETS[profile],
             num_samples=0,
             num_predictive=0,

@@ -5,11 +5,7 @@ from __future__ import annotations
 from mindist.experiments import verdicts
 from mindist.experiments.claims import SIMILAR, Claim, verdict
 from mindist.experiments.experiment import Experiment, Panel
-from mindist.experiments.gaussian import (
-    BY_DELTA,
-    by_delta,
-    by_epsilon,
-)
+from mindist.experiments.gaussian import BY_DELTA, by_delta, by_epsilon
 
 DIVERGENCES = ("npe", "mds-kl", "mds-dec", "mds-rf", "oracle")
 KL = Experiment(

@@ -54,11 +54,15 @@ def recipe(
 
 
 def setting(
-    task: str, profile: str, epsilon: float, contamination: Mapping[str, Any] | None = None
+    task: str,
+    profile: str,
+    epsilon: float,
+    contamination: Mapping[str, Any] | None = None,
+    **changes: Any,
 ) -> TestSpec:
-    """The test datasets of a task in a profile, everything measured."""
+    """The test datasets of a task in a profile, everything measured but for the changes."""
     size = SIZES[profile][task]
-    return TestSpec(
+    whole = TestSpec(
         epsilon,
         contamination or {},
         num=size.datasets,
@@ -66,6 +70,7 @@ def setting(
         num_predictive=size.predictive,
         keep_samples=KEPT_SAMPLES if epsilon == SHOWN_EPSILON else 0,
     )
+    return replace(whole, **changes)
 
 
 def product(

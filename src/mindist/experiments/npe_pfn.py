@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mindist.baselines.method import Options
 from mindist.baselines.npe_pfn import checkpoint_path
 from mindist.evaluation.cell import Cell
 from mindist.experiments.claims import Claim, verdict
 from mindist.experiments.experiment import Experiment, Panel
-from mindist.experiments.gaussian import (
-    BY_DELTA,
-    outliers_at,
-)
+from mindist.experiments.gaussian import BY_DELTA
 from mindist.experiments.grid import SHOWN_EPSILON, compare, setting
-from mindist.experiments.profiles import (
-    GAUSSIAN_EPSILONS,
-    PFN_DATASETS,
-    PFN_SAMPLES,
-)
+from mindist.experiments.profiles import GAUSSIAN_EPSILONS, PFN_DATASETS, PFN_SAMPLES
 
 
 def pfn_cells(profile: str, num_seeds: int) -> list[Cell]:
     """TabPFN alone and behind MDS (RF), on few datasets: a query takes a second."""
     tests = [
-        replace(
-            setting("gaussian", profile, epsilon, outliers_at(delta)),
+        setting(
+            "gaussian",
+            profile,
+            epsilon,
+            {"delta": delta},
             num=PFN_DATASETS[profile],
             num_samples=PFN_SAMPLES[profile],
             num_predictive=PFN_SAMPLES[profile],

@@ -26,7 +26,7 @@ from mindist.experiments.output import Output, as_json, read_json, rows_as_parqu
 from mindist.experiments.profiles import SIZES, THEOREM_SIZES
 from mindist.experiments.registry import EXPERIMENTS
 from mindist.report.figures import describe_figure, draw_figure, save_png_and_svg
-from mindist.report.losses import loss_tables, panel_losses
+from mindist.report.losses import loss_sentences, loss_tables, panel_losses
 from mindist.report.page import Page, Section, write_page
 from mindist.report.table import Table, experiment_tables, tables_in_markdown
 
@@ -145,6 +145,7 @@ def run_experiment(
     shown = rows if experiment.prepare is None else experiment.prepare(rows)
     anchors = experiment.anchors if anchors_hold(cells) else {}
     folder = output.place(experiment.name)
+    lost = panel_losses(experiment.panels, shown)
     figure = draw(experiment, cells, shown, anchors, request.profile, output)
     section = replace(
         bare_section(experiment, request),
@@ -152,7 +153,7 @@ def run_experiment(
         alt=describe_figure(experiment.panels, shown),
         tables=experiment_tables(experiment.panels, shown, anchors),
         verdict="" if experiment.verdict is None else experiment.verdict(shown),
-        losses=panel_losses(experiment.panels, shown),
+        losses=loss_sentences(lost),
         seconds=time.perf_counter() - start,
     )
     settings = configuration(experiment, request, cells, reused, section)
@@ -160,8 +161,8 @@ def run_experiment(
         settings = as_first_computed(settings, read_json(folder / "config.json"))
     section = replace(section, configuration=settings, seconds=settings["seconds"])
     output.write(folder / "rows.parquet", rows_as_parquet(rows))
-    lost = loss_tables(experiment.panels, shown)
-    output.write(folder / "table.md", markdown(experiment, section, lost, anchors).encode())
+    tables = markdown(experiment, section, loss_tables(lost), anchors)
+    output.write(folder / "table.md", tables.encode())
     output.write(folder / "config.json", as_json(section.configuration))
     return Result(section, folder)
 

@@ -75,7 +75,7 @@ def initialisation_cells(profile: str, num_seeds: int) -> list[Cell]:
     """MDS (RF) from each start, from ten starts, and from several perturbed ones."""
     banks = [bank("oup", profile, seed) for seed in range(num_seeds)]
     num = INITIALISATION_DATASETS[profile]
-    tests = [replace(setting("oup", profile, e), num=num) for e in EPSILONS[profile]]
+    tests = [setting("oup", profile, e, num=num) for e in EPSILONS[profile]]
     full = [
         recipe("mds-rf", "oup", profile, {"starts": starts} if starts else {})
         for starts in STARTS.values()

@@ -11,7 +11,7 @@ from mindist.report.curves import plot_curves
 from mindist.report.detection import plot_rejections
 from mindist.report.figures import describe_figure, draw_figure, save_png_and_svg
 from mindist.report.images import Images, Trajectories, plot_images, plot_trajectories
-from mindist.report.losses import loss_tables, losses, panel_losses
+from mindist.report.losses import find_losses, loss_sentences, loss_tables, panel_losses
 from mindist.report.page import Page, Section, render_page, write_page
 from mindist.report.panel import Anchors, Panel
 from mindist.report.plots import (
@@ -42,8 +42,9 @@ __all__ = [
     "describe_figure",
     "draw_figure",
     "experiment_tables",
+    "find_losses",
+    "loss_sentences",
     "loss_tables",
-    "losses",
     "metric_table",
     "new_figure",
     "panel_losses",

@@ -7,7 +7,7 @@ its standard errors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,19 +51,75 @@ class Loss:
         return f"+{mean_and_error(self.difference, self.error)}"
 
 
+@dataclass(frozen=True)
+class Losses:
+    """What the methods of ours lose in one metric.
+
+    Arguments:
+        metric: The metric.
+        by: The column that tells settings apart.
+        compared: For each method of ours how many comparisons were made.
+        lost: The ones it loses.
+        title: Of the panel that shows them.
+    """
+
+    metric: str
+    by: str
+    compared: Mapping[str, int]
+    lost: tuple[Loss, ...]
+    title: str = ""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """A sentence for each method of ours that was compared with anything."""
+        before = f"{self.title}: " if self.title else ""
+        return tuple(
+            before + loss_sentence(method, self.metric, self.by, self._of(method), count)
+            for method, count in self.compared.items()
+            if count
+        )
+
+    @property
+    def table(self) -> Table | None:
+        """All of them, a column for each setting; None where there are none."""
+        settings = list(Horizontal.of(self.by, [loss.at for loss in self.lost]).places)
+        body = []
+        for method, baseline in dict.fromkeys((loss.method, loss.baseline) for loss in self.lost):
+            own = {loss.at: str(loss) for loss in self._of(method) if loss.baseline == baseline}
+            head = f"{method_style(method).label} to {method_style(baseline).label}"
+            body.append([Entry(head), *(Entry(own.get(at, "")) for at in settings)])
+        if not body:
+            return None
+        note = (
+            "Mean difference on the same datasets ± its standard error, where it is above "
+            f"{BEYOND:g} of them."
+        )
+        title = f" ({self.title})" if self.title else ""
+        header = ["loses", *(setting(self.by, at) for at in settings)]
+        return Table(f"Lost in {metric_label(self.metric)}{title}", header, body, (note,))
+
+    def _of(self, method: str) -> list[Loss]:
+        return [loss for loss in self.lost if loss.method == method]
+
+
 def find_losses(
-    rows: Rows, metric: str, by: str = "epsilon", *, ours: Sequence[str] = OURS
-) -> tuple[dict[str, int], list[Loss]]:
+    rows: Rows,
+    metric: str,
+    by: str = "epsilon",
+    *,
+    ours: Sequence[str] = OURS,
+    title: str = "",
+) -> Losses:
     """For each method of ours how many comparisons were made, and the ones it loses.
 
-    A comparison is lost when the mean difference on the same datasets and seeds is above two of
-    its standard errors. References, which know what is clean, are no baselines.
+    References, which know what is clean, are no baselines.
 
     Arguments:
         rows: One row for each test dataset, method, setting and seed.
         metric: A column of which smaller is better.
         by: The column that tells settings apart.
         ours: The methods that are judged, where they are among the rows.
+        title: Of the panel that shows them.
     """
     points = summarise(rows, metric, by)
     settings = {name: [p.at for p in own] for name, own in points.items()}
@@ -79,22 +135,7 @@ def find_losses(
                 compared[method] += math.isfinite(error)  # one dataset says nothing
                 if difference > BEYOND * error:
                     lost.append(Loss(method, baseline, at, difference, error))
-    return compared, lost
-
-
-def losses(
-    rows: Rows, metric: str, by: str = "epsilon", *, ours: Sequence[str] = OURS
-) -> tuple[str, ...]:
-    """Where MDS loses to a baseline, a sentence for each method of ours; see `find_losses`.
-
-    A method that was compared with nothing has no sentence.
-    """
-    compared, lost = find_losses(rows, metric, by, ours=ours)
-    return tuple(
-        loss_sentence(method, metric, by, [loss for loss in lost if loss.method == method], count)
-        for method, count in compared.items()
-        if count
-    )
+    return Losses(metric, by, compared, tuple(lost), title)
 
 
 def loss_sentence(method: str, metric: str, by: str, lost: Sequence[Loss], compared: int) -> str:
@@ -120,54 +161,23 @@ def name_of(by: str) -> str:
     return setting(by, "").rstrip()
 
 
-def loss_table(rows: Rows, metric: str, by: str = "epsilon", *, caption: str = "") -> Table | None:
-    """All comparisons that MDS loses, a column for each setting; None where there are none."""
-    _, lost = find_losses(rows, metric, by)
-    settings = list(Horizontal.of(by, [loss.at for loss in lost]).places)
-    body = []
-    for method, baseline in dict.fromkeys((loss.method, loss.baseline) for loss in lost):
-        own = {
-            loss.at: str(loss)
-            for loss in lost
-            if (loss.method, loss.baseline) == (method, baseline)
-        }
-        head = f"{method_style(method).label} to {method_style(baseline).label}"
-        body.append([Entry(head), *(Entry(own.get(at, "")) for at in settings)])
-    if not body:
-        return None
-    note = (
-        "Mean difference on the same datasets ± its standard error, where it is above "
-        f"{BEYOND:g} of them."
-    )
-    caption = caption or f"Lost in {metric_label(metric)}"
-    return Table(caption, ["loses", *(setting(by, at) for at in settings)], body, (note,))
-
-
-def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[str, ...]:
-    """Where MDS loses, for every panel whose metric is better when smaller, each sentence once."""
+def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[Losses, ...]:
+    """What MDS loses in every panel of methods by a metric that is better when smaller."""
     return tuple(
-        dict.fromkeys(
-            (f"{panel.title}: " if panel.title else "") + sentence
-            for panel in compared_panels(panels)
-            for sentence in losses(select(rows, panel.where), panel.metric, panel.by)
-        )
+        find_losses(select(rows, panel.where), panel.metric, panel.by, title=panel.title)
+        for panel in panels
+        if panel.metric in SMALLER_IS_BETTER and panel.series == "method"
     )
 
 
-def compared_panels(panels: Sequence[Panel]) -> list[Panel]:
-    """Panels of methods by a metric that is better when smaller."""
-    return [p for p in panels if p.metric in SMALLER_IS_BETTER and p.series == "method"]
+def loss_sentences(found: Sequence[Losses]) -> tuple[str, ...]:
+    """All sentences, each once."""
+    return tuple(dict.fromkeys(sentence for losses in found for sentence in losses.sentences))
 
 
-def loss_tables(panels: Sequence[Panel], rows: Rows) -> tuple[Table, ...]:
-    """What MDS loses, in full, a table for each panel where it loses anything."""
-    tables = []
-    for panel in compared_panels(panels):
-        title = f" ({panel.title})" if panel.title else ""
-        caption = f"Lost in {metric_label(panel.metric)}{title}"
-        lost = loss_table(select(rows, panel.where), panel.metric, panel.by, caption=caption)
-        tables += [lost] if lost else []
-    return tuple(tables)
+def loss_tables(found: Sequence[Losses]) -> tuple[Table, ...]:
+    """A table for each panel where MDS loses anything."""
+    return tuple(losses.table for losses in found if losses.table)
 
 
-__all__ = ["Loss", "find_losses", "loss_table", "loss_tables", "losses", "panel_losses"]
+__all__ = ["Loss", "Losses", "find_losses", "loss_sentences", "loss_tables", "panel_losses"]
