@@ -6,6 +6,7 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
+from mindist import MinimumDistance
 from mindist.features import REPRESENTATIONS, Encoded, candidates, make_representation
 from mindist.features.representation import (
     FLOOR,
@@ -15,6 +16,7 @@ from mindist.features.representation import (
     Range,
     SignedLog,
     Standardised,
+    restore_representation,
 )
 from mindist.storage import read_artefact, write_artefact
 
@@ -469,16 +471,49 @@ def test_a_function_that_fails_or_gives_no_array_is_refused():
         Encoded.of(lambda x: 1 / 0, normal(3, 4, 2))
 
 
-def test_functions_are_not_stored():
-    message = (
-        "representation: expected one of 'identity', 'standardised', 'signed-log', "
-        "'power-spectrum', 'principal-components' to store, got the function sin. Functions are "
-        "not stored: pass the same one again at load, as representation=."
-    )
-    with pytest.raises(TypeError, match=message):
-        Encoded.of(torch.sin, normal(3, 4)).state()
-    with pytest.raises(TypeError, match="got the function Tanh"):
-        Encoded.of(torch.nn.Tanh(), normal(3, 4)).state()
+def half(x):
+    return torch.stack([x[..., 0] / 2, x[..., 0] * x[..., 1]], -1)
+
+
+def test_a_function_is_given_again_to_what_was_stored():
+    x = normal(6, 4, 2)
+    r = Encoded.of(half, x)
+    config, tensors = r.state()
+    assert config == {"name": "function", "event_shape": [2], "numpy": False}
+    again = restore_representation(config, tensors, half)
+    assert torch.equal(again(9 * x), r(9 * x))
+    for missing in (None, "half"):
+        with pytest.raises(ValueError, match=r"expected the function that .* pass it to load as"):
+            restore_representation(config, tensors, missing)
+    with pytest.raises(ValueError, match="expected vectors of length 2, as for the simulations"):
+        restore_representation(config, tensors, lambda x: x[:, :1])(x)
+    with pytest.raises(ValueError, match="expected None, because 'signed-log' is stored"):
+        restore_representation(*SignedLog.of(x).state(), half)
+    with pytest.raises(ValueError, match="expected None, because 'raw' is stored"):
+        restore_representation(None, {}, half)
+
+
+@pytest.mark.parametrize("numpy", [False, True])
+def test_an_estimator_with_a_function_is_stored_and_read_with_it(tmp_path, numpy):
+    function = (lambda x: np.stack([x[:, 0] / 2, x[:, 0] * x[:, 1]], 1)) if numpy else half
+    x = normal(400, 20, 2, dtype=torch.float32) + normal(400, 1, 2, seed=1, dtype=torch.float32)
+    mds = MinimumDistance(lambda x: x.mean(1), representation=function, num_features=32).fit(x)
+    mds.save(tmp_path / "mds")
+
+    def load(representation):
+        path = tmp_path / "mds"
+        return MinimumDistance.load(path, lambda x: x.mean(1), representation=representation)
+
+    again, x_obs = load(function), torch.cat([x[0, :15], x[0, :5] + 4])
+    assert again.representation is function
+    assert torch.equal(again.adapt(x_obs).s_star, mds.adapt(x_obs).s_star)
+    again.save(tmp_path / "again")
+    with pytest.raises(ValueError, match=r"expected the function .*, got None\. Functions are not"):
+        load(None)
+    with pytest.raises(ValueError, match=r"expected the function .* got one that gives \["):
+        load(lambda x: function(x) + 1)
+    with pytest.raises(ValueError, match="expected vectors of length 2"):
+        load(lambda x: function(x)[:, :1])
 
 
 # ---------------------------------------------------------------------------- choosing
@@ -507,10 +542,11 @@ def test_an_unknown_name_lists_the_known_ones(rule):
     ("event", "names"),
     [
         ((), ("identity", "signed-log")),
-        ((7,), ("identity", "signed-log")),
-        ((7, 9), ("identity",)),
+        ((1,), ("identity", "signed-log")),  # standardised, one number is the same to a kernel
+        ((7,), ("identity", "signed-log", "standardised")),
+        ((7, 9), ("identity", "standardised")),
         ((8, 9), ("power-spectrum", "identity")),
-        ((3, 7, 9), ("identity",)),
+        ((3, 7, 9), ("identity", "standardised")),
     ],
 )
 def test_candidates_fit_the_shape_of_an_observation(event, names):

@@ -18,7 +18,8 @@ def kernel(a, b, bandwidth):
 def fit_of(density, own, mass, error=0.0):
     values = (density, own, [mass], [error])
     tensors = [torch.tensor(value).double() for value in values]
-    return Fit(tensors[0][None], tensors[1][None], *tensors[2:])
+    density, own = tensors[0][None], tensors[1][None]
+    return Fit(density, own, torch.ones_like(own), *tensors[2:])
 
 
 # ---------------------------------------------------------------------------- the data's density

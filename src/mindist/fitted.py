@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Bank, View
+from mindist.adaptation import Bank, SummaryNoise, View
 from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.detection import Detector, NullDistances
 from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
-from mindist.features.representation import REPRESENTATIONS
+from mindist.features.representation import Encoded, restore_representation
 from mindist.protocols import Decoder, Summary
 from mindist.summarise import Summariser
 
@@ -38,6 +38,8 @@ class Fitted:
         probe: One simulated dataset, with which a summary function is recognised.
         least_mass: The mass of the model that 95% of the simulated datasets exceed.
         score_threshold: The outlier score that 99% of the simulated observations stay below.
+        noise: The sampling noise of the summary, where it is known.
+        continuous: Whether no simulated dataset holds two equal observations.
     """
 
     embedding: Embedding
@@ -50,6 +52,8 @@ class Fitted:
     probe: Tensor
     least_mass: float
     score_threshold: float
+    noise: SummaryNoise | None = None
+    continuous: bool = False
 
     @property
     def features(self) -> FourierFeatures:
@@ -96,6 +100,13 @@ class Fitted:
             parts.append(self.detector.p_value(residuals, rows, num_obs))
         return torch.cat(parts)
 
+    def excess(self, s_star: Tensor, covariance: Tensor, adapted: Tensor) -> Tensor:
+        """What covariances `(B, d_s, d_s)` of adapted summaries have beyond that of simulations."""
+        value = torch.zeros_like(covariance)
+        if self.noise is not None and adapted.any():
+            value[adapted] = self.noise.excess(s_star[adapted], covariance[adapted])
+        return value
+
     def to(self, device: torch.device) -> Fitted:
         """The same on a device."""
         return replace(
@@ -106,6 +117,7 @@ class Fitted:
             null=self.null.to(device),
             detector=None if self.detector is None else self.detector.to(device),
             probe=self.probe.to(device),
+            noise=None if self.noise is None else self.noise.to(device),
         )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -127,6 +139,7 @@ class Fitted:
             "decoder_config": decoder_config,
             "least_mass": self.least_mass,
             "score_threshold": self.score_threshold,
+            "continuous": self.continuous,
         }
         tensors = {f"decoder.{name}": value for name, value in decoder_tensors.items()}
         tensors |= {f"bank.{name}": value for name, value in vars(self.bank).items()}
@@ -154,17 +167,28 @@ class Fitted:
         if self.detector is not None:
             config["detector"], detector_tensors = self.detector.state()
             tensors |= {f"detector.{name}": value for name, value in detector_tensors.items()}
+        if self.noise is not None:
+            tensors |= {f"noise.{name}": value for name, value in vars(self.noise).items()}
         if embedding.representation is not None:
             rep_config, rep_tensors = embedding.representation.state()
             config["representation"] = rep_config
             tensors |= {f"representation.{name}": value for name, value in rep_tensors.items()}
+        if isinstance(embedding.representation, Encoded):
+            tensors["probe.seen"] = embedding.represent(self.probe)
         return config, tensors
 
     @classmethod
     def from_state(
-        cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], summary: Summary
+        cls,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        summary: Summary,
+        function: Callable[[Any], Any] | None = None,
     ) -> Fitted:
-        """Rebuild from `state` and the summary function, which is checked on the probe."""
+        """Rebuild from `state`, the summary, and the function that was the representation, if any.
+
+        Both are checked on the probe.
+        """
 
         def part(name: str) -> dict[str, Tensor]:
             prefix = f"{name}."
@@ -176,16 +200,18 @@ class Fitted:
             )
 
         features = kernel("features", config["fitted_bandwidth"])
-        local = local_view = representation = None
+        local = local_view = None
         if "local_bandwidth" in config:
             local = kernel("local_features", config["local_bandwidth"])
             local_decoder = RidgeDecoder.from_state(config["local_decoder"], part("local"), local)
             local_view = View(local_decoder, Bank(**part("local_bank")), config["local_error"])
-        if "representation" in config:
-            kind = REPRESENTATIONS[config["representation"]["name"]]
-            representation = kind.from_state(config["representation"], part("representation"))
+        representation = restore_representation(
+            config.get("representation"), part("representation"), function
+        )
         embedding = Embedding(features, local, representation)
         probe_x, probe_s = tensors["probe.x"], tensors["probe.s"]
+        if "probe.seen" in tensors:
+            checks.same_representation(embedding.represent(probe_x), tensors["probe.seen"])
         summarise = Summariser(summary, config["numpy_summary"], probe_s.shape[1])
         checks.same_summary(summarise(probe_x), probe_s)
         decoder_kind = DECODERS[config["decoder"]]
@@ -206,6 +232,8 @@ class Fitted:
             probe_x,
             config.get("least_mass", 1.0),
             config.get("score_threshold", 0.0),
+            SummaryNoise(**part("noise")) if "noise.s" in tensors else None,
+            config.get("continuous", False),
         )
 
 

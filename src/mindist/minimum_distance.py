@@ -26,22 +26,23 @@ from torch import Tensor
 
 from mindist import checks, storage
 from mindist.adaptation import (
+    MAX_DATASETS,
     Adaptation,
     Bank,
     Detection,
     Observations,
     Search,
-    Status,
+    SummaryNoise,
     View,
     choose_representation,
-    influence,
-    minimised,
-    reweighted_search,
+    efficient_bandwidth,
+    multiplicity,
 )
+from mindist.adapting import adapt_block
 from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.detection import MAX_NULL, Detector, NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
-from mindist.features.bandwidth import parse_bandwidth
+from mindist.features.bandwidth import efficiency_share, parse_bandwidth
 from mindist.features.embedding import Embedding, local_multiple
 from mindist.features.representation import REPRESENTATIONS, Representation, make_representation
 from mindist.features.stream import EmbeddedSimulations, embed_simulations
@@ -56,7 +57,6 @@ PAPER_VARIANTS = {
     "kl": ("flow", Search("adam", ("observed",), divergence="kl", stay=0, reweight=0)),
 }
 MASS_LEVEL, SCORE_LEVEL = 0.05, 0.99
-UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
 CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
 MAX_QUANTILE = 2**23
 BLOCK_BYTES = 2**27  # of features of single observations held at once
@@ -68,14 +68,20 @@ class MinimumDistance:
     Arguments:
         summary: The summary function that the posterior was trained with, datasets
             `(B, N, *event)` to summaries `(B, d_s)`; tensors or NumPy arrays.
-        bandwidth: Of the Gaussian kernel: `"median"`, a multiple such as `"0.5 median"`, or a
-            number in the units of the data.
-        representation: What the kernel sees of an observation: `"auto"`, the one of those that suit
+        bandwidth: Of the wide Gaussian kernel, in which the summary is sought: `"median"`, the
+            median distance of simulated observations; a multiple such as `"0.5 median"`;
+            `"95% efficient"`, or any percentage, the narrowest with which the summaries of clean
+            simulations are found again at that share of their efficiency; or a number in the units
+            of the data.
+        representation: What the kernels see of an observation: `"auto"`, the one of those that suit
             its shape with which simulated summaries are found again best; `"raw"`, itself (the
-            paper); `"identity"`, itself within the simulated range; `"signed-log"`,
-            `"standardised"`, `"power-spectrum"`, `"principal-components"`; or any function
-            `(n, *event)` to `(n, D)`, such as a frozen encoder.
-        local: Whether to use a second, narrower kernel as well, which weighs the observations.
+            paper); `"identity"`, itself within the simulated range; `"standardised"`, each
+            coordinate in units of its standard deviation; `"signed-log"`, `"power-spectrum"`,
+            `"principal-components"`; or any function `(n, *event)` to `(n, D)`, such as a frozen
+            encoder, which is given again at `load`.
+        local: Whether to use a second, narrower kernel as well: .35, .5 or .7 times the bandwidth.
+            It weighs the observations, adds two statistics to the detection, and gives the search
+            a second summary to start its weights from.
         detector: `"combined"`, several statistics of both kernels and of the summary, as one test,
             or `"distance"`, the distance alone (the paper; also where the decoder has no closed
             form).
@@ -207,8 +213,9 @@ class MinimumDistance:
         kept: list[tuple[Tensor, Tensor]] = []
 
         def make_embedding(sample: Tensor, s_sample: Tensor) -> Embedding:
-            kept.append((sample[:CALIBRATION_DATASETS], s_sample[:CALIBRATION_DATASETS]))
-            return self._embedding(sample, s_sample, decoder, sampling, drawing).to(self.device)
+            kept.append((sample[:MAX_DATASETS], s_sample[:MAX_DATASETS]))
+            made = self._embedding(sample, s_sample, decoder, summarise, sampling, drawing)
+            return made.to(self.device)
 
         simulations = embed_simulations(
             x,
@@ -230,6 +237,7 @@ class MinimumDistance:
         sample: Tensor,
         s_sample: Tensor,
         decoder: Decoder,
+        summarise: Summariser,
         sampling: torch.Generator,
         drawing: torch.Generator,
     ) -> Embedding:
@@ -243,7 +251,12 @@ class MinimumDistance:
         if rule != "raw":
             representation = make_representation(rule, sample)
         seen = sample if representation is None else representation(sample)
-        bandwidth = choose_bandwidth(self.bandwidth, seen, sampling)
+        share = efficiency_share(self.bandwidth)
+        bandwidth = (
+            choose_bandwidth(self.bandwidth, seen, sampling)
+            if share is None
+            else efficient_bandwidth(share, sample, seen, s_sample, summarise, sampling)
+        )
 
         def draw(width: float) -> FourierFeatures:
             return FourierFeatures.draw(
@@ -301,7 +314,14 @@ class MinimumDistance:
             detector = Detector.of(residuals, s[few], num_obs, generator)
         density = (wide if local is None else local).decoder
         least_mass = _least_mass(density, s, z_bar if z_local is None else z_local)
-        threshold = _score_threshold(embedding, density, *sample, least_mass)
+        x, s_x = sample
+        some = slice(CALIBRATION_DATASETS)
+        threshold = _score_threshold(embedding, density, x[some], s_x[some], least_mass)
+        noise = None
+        if self.search.reweight and self.search.divergence == "mmd":
+            # The paper's search does not count the observations that s* is made of.
+            bootstrap = torch.Generator().manual_seed(self.seed)
+            noise = SummaryNoise.of(summarise, x, s_x, s, bootstrap)
         return Fitted(
             embedding,
             wide,
@@ -313,6 +333,8 @@ class MinimumDistance:
             simulations.probe,
             least_mass,
             threshold,
+            noise,
+            bool((multiplicity(sample[0]) == 1).all()),
         )
 
     @property
@@ -339,8 +361,9 @@ class MinimumDistance:
             force: Search for every dataset, detected or not.
 
         Returns:
-            For each dataset the summary with which to query the posterior. Its distance is never
-            larger than that of the observed summary (with `divergence="kl"`: its divergence).
+            For each dataset the summary with which to query the posterior. What was minimised,
+            `objective_star`, is never larger there than at the observed summary; `distance_star`,
+            the plain distance, is reported beside it.
         """
         batch, single = checks.observed(x, self.event_shape)
         batch = batch.to(self.device)
@@ -350,74 +373,19 @@ class MinimumDistance:
         size = BLOCK_BYTES // (4 * batch.shape[1] * fitted.embedding.total)
         blocks = torch.arange(len(batch), device=batch.device).split(max(1, size))
         parts = [
-            self._adapt_block(batch[b], detection[b], z_bar[b], chosen[b]) for b in blocks if len(b)
-        ]
-        result = (
-            Adaptation.join(parts) if parts else self._adapt_block(batch, detection, z_bar, chosen)
-        )
-        return result[0] if single else result
-
-    def _adapt_block(
-        self, x: Tensor, detection: Detection, z_bar: Tensor, chosen: Tensor
-    ) -> Adaptation:
-        """Adapt the chosen datasets of a block, and judge the observations of all."""
-        fitted, num_obs = self._fitted(), x.shape[1]
-        observations = Observations.of(fitted.embedding, x)
-        s_obs = detection.s_obs
-        s_star, distance = s_obs.clone(), detection.distance_obs.clone()
-        weight = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
-        z_bar = z_bar.clone()
-        threshold = fitted.mass_threshold(num_obs)
-        ends: tuple[Status, ...] = ()
-        if chosen.any():
-            weighed = reweighted_search(
-                fitted.wide,
-                fitted.local,
+            adapt_block(
+                fitted,
                 self.search,
-                x=x[chosen],
-                observations=observations[chosen],
-                s_obs=s_obs[chosen],
-                z_bar=z_bar[chosen],
-                mass_threshold=threshold,
-                generator=torch.Generator().manual_seed(self.seed),
+                batch[b],
+                detection[b],
+                z_bar[b],
+                chosen[b],
+                seed=self.seed,
             )
-            ends = weighed.found.status
-            s_star[chosen] = weighed.found.s_star.to(s_star.dtype)
-            distance[chosen] = fitted.distance(s_star[chosen], z_bar[chosen])
-            weight[chosen], z_bar[chosen] = weighed.weight, weighed.z_bar
-        objective = minimised(fitted.wide, self.search, z_bar)
-        every = torch.arange(len(x), device=x.device)
-        with torch.no_grad():
-            at_obs, at_star = (objective(s.double(), every) for s in (s_obs, s_star))
-            if self.search.divergence == "mmd":
-                # Rounding s_star to the precision of the summaries may undo a tiny gain.
-                worse = ~(at_star <= at_obs)
-                s_star[worse], at_star[worse] = s_obs[worse], at_obs[worse]
-                distance[worse] = detection.distance_obs[worse]
-            fit = observations.fit(fitted.density.decoder(s_star.double()))
-        adapted = (s_star != s_obs).any(1)
-        weight[~adapted] = 1
-        status = [Status.WELL_SPECIFIED] * len(x)
-        for index, end in zip(chosen.nonzero()[:, 0].tolist(), ends, strict=True):
-            status[index] = end if adapted[index] else Status.KEPT_OBSERVED
-        score = fit.score(threshold)
-        moved = influence(objective, s_star.double(), observations.wide, weight, fitted.bank.scale)
-        return Adaptation(
-            **vars(detection),
-            s_star=s_star,
-            distance_star=distance,
-            objective_obs=at_obs,
-            objective_star=at_star,
-            adapted=adapted,
-            status=tuple(status),
-            weights=weight,
-            epsilon=fit.epsilon,
-            epsilon_error=fit.error,
-            outlier_score=score,
-            outliers=(score > fitted.score_threshold) & (score > UNLIKELY),
-            influence=moved.value,
-            covariance=moved.covariance,
-        )
+            for b in blocks
+        ]
+        result = Adaptation.join(parts)
+        return result[0] if single else result
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
@@ -449,6 +417,7 @@ class MinimumDistance:
         path: str | os.PathLike[str],
         summary: Summary,
         *,
+        representation: Callable[[Any], Any] | None = None,
         device: str | torch.device = "cpu",
     ) -> MinimumDistance:
         """Read an estimator that `save` wrote.
@@ -457,17 +426,17 @@ class MinimumDistance:
             path: The folder that was passed to `save`.
             summary: The same summary function as at the fit; functions are not stored. It is
                 checked on a stored dataset.
+            representation: The same function as at the fit, where one was given; checked likewise.
             device: Where to compute.
         """
         config, tensors = storage.read_artefact(path, "MinimumDistance")
-        fitted = Fitted.from_state(config, tensors, summary)
-        representation = config.get("representation", {}).get("name", "raw")
+        fitted = Fitted.from_state(config, tensors, summary, representation)
         options = {"stay": 0.0, "reweight": 0} | config["search"]
         starts = tuple(s if isinstance(s, str) else tuple(s) for s in options["starts"])
         mds = cls(
             summary,
             bandwidth=config["bandwidth"],
-            representation=representation,
+            representation=representation or config.get("representation", {}).get("name", "raw"),
             local=config.get("local", False),
             detector=config.get("detection", "distance"),
             num_features=fitted.features.num_features,

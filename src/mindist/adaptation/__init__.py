@@ -4,27 +4,39 @@ May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `m
 `mindist.checks`, `mindist.protocols`.
 """
 
-from mindist.adaptation.efficiency import choose_representation
-from mindist.adaptation.influence import influence
+from mindist.adaptation.efficiency import efficient_bandwidth
+from mindist.adaptation.influence import Influence, influence
+from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
+from mindist.adaptation.recovery import choose_representation
+from mindist.adaptation.response import Response
 from mindist.adaptation.result import Adaptation, Detection, Status
 from mindist.adaptation.reweight import minimised, reweighted_search
 from mindist.adaptation.search import ReducedHead, Search, search
+from mindist.adaptation.spread import NUM_POINTS, spread
 from mindist.adaptation.starts import Bank
 from mindist.adaptation.view import View
-from mindist.adaptation.weights import Observations
+from mindist.adaptation.weights import Observations, multiplicity
 
 __all__ = [
+    "MAX_DATASETS",
+    "NUM_POINTS",
     "Adaptation",
     "Bank",
     "Detection",
+    "Influence",
     "Observations",
     "ReducedHead",
+    "Response",
     "Search",
     "Status",
+    "SummaryNoise",
     "View",
     "choose_representation",
+    "efficient_bandwidth",
     "influence",
     "minimised",
+    "multiplicity",
     "reweighted_search",
     "search",
+    "spread",
 ]

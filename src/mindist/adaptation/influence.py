@@ -7,8 +7,9 @@ Mass :math:`\eta` at an observation x changes :math:`\bar z_w` to
 .. math:: \mathrm{IF}(x) = \frac{d s^\star}{d \eta} = H^{-1} J^\top (z(x) - \bar z_w), \qquad
     H = \frac{\partial g}{\partial s} ,
 
-the quantity of Theorem 4.1 of the paper, bounded in x because the features are. Its weighted
-second moment is the sandwich covariance of the adapted summary,
+the quantity of Theorem 4.1 of the paper, bounded in x because the features are. Weights that
+follow the summary change it (`mindist.adaptation.response`). Its weighted second moment is the
+sandwich covariance of the adapted summary,
 
 .. math:: \widehat{\mathrm{Cov}}(s^\star) =
     \frac{\sum_n w_n^2\, \mathrm{IF}(x_n)\, \mathrm{IF}(x_n)^\top}{(\sum_n w_n)^2} .
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mindist.adaptation.response import Response
 from mindist.adaptation.search import EmbeddingDistance
 
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries
@@ -37,10 +39,23 @@ class Influence:
     Arguments:
         value: IF of each observation, times its weight, `(B, N, d_s)`.
         covariance: Sandwich covariance of the adapted summary `(B, d_s, d_s)`.
+        feedback: The largest absolute eigenvalue of T, `(B,)`: how much of a difference between two
+            summaries is left when each is searched for with the weights of the other; 0 for fixed
+            weights.
     """
 
     value: Tensor
     covariance: Tensor
+    feedback: Tensor
+
+    def __getitem__(self, index: Tensor) -> Influence:
+        """That of some datasets."""
+        return Influence(self.value[index], self.covariance[index], self.feedback[index])
+
+    def joined(self, other: Influence, order: Tensor) -> Influence:
+        """This and another, then in the given order."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Influence(*(torch.cat(pair)[order] for pair in pairs))
 
 
 def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
@@ -77,7 +92,12 @@ def hessian(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
 
 @torch.no_grad()
 def influence(
-    objective: EmbeddingDistance, s: Tensor, wide: Tensor, weight: Tensor, scale: Tensor
+    objective: EmbeddingDistance,
+    s: Tensor,
+    wide: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    response: Response | None = None,
 ) -> Influence:
     """The influence of every observation.
 
@@ -87,6 +107,7 @@ def influence(
         wide: Features `(B, N, K)` of the observations.
         weight: Their weights `(B, N)`.
         scale: Standard deviations of the simulated summaries `(d_s,)`.
+        response: How the weights answer; None for weights that are fixed.
     """
     every = torch.arange(len(s), device=s.device)
     _, J = objective.residual(s, every)
@@ -96,10 +117,15 @@ def influence(
     offset = (wide.double() - objective.z_bar[:, None]) @ objective.directions
     pull = offset @ J  # (B, N, d_s)
     value = torch.linalg.lstsq(H, pull.transpose(1, 2)).solution.transpose(1, 2)
-    value = weight[..., None] * value
+    feedback = s.new_zeros(len(s))
+    if response is None:
+        value = weight[..., None] * value
+    else:
+        feedback = torch.linalg.eigvals(response.feedback(value)).abs().amax(1)
+        value = response.influence(value)
     share = value / weight.sum(1).clamp(min=torch.finfo(torch.float64).tiny)[:, None, None]
     covariance = share.transpose(1, 2) @ share
-    return Influence(value, covariance)
+    return Influence(value, covariance, feedback)
 
 
 __all__ = ["Influence", "gradient", "hessian", "influence"]

@@ -118,6 +118,8 @@ class Adaptation(Detection):
             below one half, `(B, N)`.
         influence: How much mass at an observation moves `s_star`, `(B, N, d_s)`.
         covariance: Sampling covariance of `s_star`, `(B, d_s, d_s)`, from the influences.
+        excess: What it has beyond the covariance of a summary of simulated data, which a posterior
+            knows of, `(B, d_s, d_s)`; 0 where not adapted, and where that one is not known.
     """
 
     s_star: Tensor
@@ -133,6 +135,7 @@ class Adaptation(Detection):
     outliers: Tensor
     influence: Tensor
     covariance: Tensor
+    excess: Tensor
 
     @classmethod
     def join(cls, parts: Sequence[Adaptation]) -> Adaptation:

@@ -69,8 +69,7 @@ def reweighted_search(
     def weigh(s: Tensor, seen: Observations) -> Tensor:
         return seen.fit(decoder(s)).weight(mass_threshold)
 
-    weight = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
-    z_bar = z_bar.clone()
+    weight, z_bar = observations.share.clone(), z_bar.clone()
     found = wide.search(options, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator)
     going = torch.arange(len(x), device=x.device)  # datasets whose weights still change
     for round_ in range(options.reweight):
@@ -82,7 +81,7 @@ def reweighted_search(
             # The first weights decide where the iteration ends. A wide kernel averages
             # contamination in; a local one forgets it, but has more minima, so that it has to
             # explain clearly more of the data to be the one that goes on.
-            z_local = seen.local.mean(1).double()
+            z_local = seen.local_mean()
             other = local.search(options, x=x, s_obs=s_obs, z_bar=z_local, generator=generator)
             new = _heavier(new, weigh(other.s_star, seen))
         # Where the model explains next to nothing, the data as they are say more than the rest.
