@@ -128,12 +128,13 @@ def test_the_choice_has_no_units_and_leaves_the_global_seed_alone():
     assert chosen(0.9, 1_000 * x) == pytest.approx(1_000 * given)
 
 
-def test_where_nothing_keeps_the_share_the_most_efficient_is_taken_with_a_warning():
+def test_where_nothing_keeps_the_share_it_is_the_median_with_a_warning():
     """The kernel sees the first coordinate, the summary is the mean of the second."""
     x = locations(600, 2)
     message = r"bandwidth: expected a bandwidth that keeps 0.9 .* got at most 0.* Ask for less"
     with pytest.warns(UserWarning, match=message):
-        chosen(0.9, x, x[..., :1], lambda x: x[..., 1:].mean(1))
+        given = chosen(0.9, x, x[..., :1], lambda x: x[..., 1:].mean(1))
+    assert given == median_distance(x[..., :1], torch.Generator().manual_seed(0))
 
 
 def test_datasets_of_numbers_and_observations_that_coincide():

@@ -4,7 +4,15 @@ import pytest
 import torch
 from exact_models import LocationDecoder, features, normal
 
-from mindist.adaptation.weights import LEAST_MASS, Fit, Observations, own_density
+from mindist.adaptation.weights import (
+    LEAST_MASS,
+    Fit,
+    Observations,
+    copies,
+    multiplicity,
+    own_density,
+    through_kernel,
+)
 from mindist.features.embedding import Embedding
 
 FAR = torch.tensor([6.0, -6.0]).double()
@@ -192,3 +200,58 @@ def test_clean_observations_weigh_one_and_a_far_cluster_nothing(epsilon, level):
         assert weight[replaced].max() < 0.1
         assert score[replaced].min() > 0.9
         assert score[~replaced].median() == pytest.approx(0.5, abs=0.05)
+
+
+# ---------------------------------------------------------------------------- copies
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64])
+def test_multiplicity_counts_equal_rows_of_each_dataset(dtype):
+    """Values that differ in few bits: signs, small integers, powers of two."""
+    values = torch.tensor([-3, 3, 0, 1, 2, 4, -4, 8])
+    generator = torch.Generator().manual_seed(0)
+    x = values[torch.randint(len(values), (50, 30, 2), generator=generator)].to(dtype)
+    expected = (x[:, :, None] == x[:, None]).all(-1).sum(2)
+    assert torch.equal(multiplicity(x), expected)
+    assert multiplicity(x[:0]).shape == (0, 30)
+
+
+def test_copies_count_once_but_rounded_data_count_as_they_are():
+    x = normal(2, 100, 2)
+    x[0, :30] = x[0, 0]
+    x[1] = x[1].round(decimals=0)
+    assert copies(x).tolist() == [[30] * 30 + [1] * 70, [1] * 100]
+
+
+def test_a_dataset_with_copies_is_seen_as_one_without(monkeypatch):
+    embedding = Embedding(features((2,), 16, 1.5), features((2,), 16, 0.7, seed=1), None)
+    x = normal(1, 80, 2)
+    x[0, 50:] = x[0, 3]
+    seen, once = Observations.of(embedding, x, distinct=True), Observations.of(embedding, x[:, :50])
+    exact = {"rtol": 1e-10, "atol": 1e-12}
+    torch.testing.assert_close(seen.own[:, :50], once.own, **exact)
+    ones = torch.ones(1, 50).double()
+    torch.testing.assert_close(seen.mean(seen.share), once.mean(ones), **exact)
+    torch.testing.assert_close(seen.local_mean(), once.local_mean(), **exact)
+    mu = LocationDecoder(embedding.local)(ZERO)
+    fit, expected = seen.fit(mu), once.fit(mu)
+    torch.testing.assert_close(fit.mass, expected.mass, **exact)
+    torch.testing.assert_close(fit.error, expected.error, **exact)
+    weight, total = fit.weight(2.0), expected.weight(2.0)
+    torch.testing.assert_close(weight.sum(1), total.sum(1), **exact)
+    plain, counted = Observations.of(embedding, x), seen.all_counted()
+    torch.testing.assert_close(counted.own, plain.own, **exact)
+    assert counted.share.eq(1).all()
+
+
+def test_what_goes_through_the_kernel(monkeypatch):
+    x, value = normal(2, 9, 2), normal(2, 9, 3, seed=1)
+    k = torch.exp(-torch.cdist(x, x).square() / (2 * 0.8**2))
+    torch.testing.assert_close(through_kernel(x, 0.8, value), k @ value)
+    assert through_kernel(x[:0], 0.8, value[:0]).shape == (0, 9, 3)
+    monkeypatch.setattr("mindist.adaptation.weights.BLOCK_ELEMENTS", 1)
+    torch.testing.assert_close(through_kernel(x, 0.8, value), k @ value)
+    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", 3)  # of 0, 3 and 6, for all nine
+    every = torch.zeros(2, 9, 3).double()
+    every[:, ::3] = 3 * (k @ value)[:, ::3]
+    torch.testing.assert_close(through_kernel(x, 0.8, value), every)

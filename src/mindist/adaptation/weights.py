@@ -169,8 +169,8 @@ def multiplicity(x: Tensor) -> Tensor:
     factor = torch.randint(-(2**62), 2**62, (rows.shape[2] + 2,), generator=generator) * 2 + 1
     factor = factor.to(x.device)
     bits = rows.long()
-    bits = (bits ^ (bits >> 32)) * factor[0]
-    bits = bits ^ (bits >> 29)
+    bits = (bits ^ (bits >> 32 & 0xFFFFFFFF)) * factor[0]  # one to one: the shift is logical
+    bits = bits ^ (bits >> 32 & 0xFFFFFFFF)
     dataset = torch.arange(len(x), device=x.device)[:, None]
     code = (bits * factor[2:]).sum(2) + dataset * factor[1]
     _, inverse, counts = code.unique(return_inverse=True, return_counts=True)
