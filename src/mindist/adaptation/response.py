@@ -98,7 +98,8 @@ class Response:
         direct = self.weight[..., None] * fixed - lost + share * (1 + self.mass[..., None]) * mean
         T = self.feedback(fixed)
         identity = torch.eye(fixed.shape[2], dtype=fixed.dtype, device=fixed.device)
-        return torch.linalg.lstsq(identity - T, direct.transpose(1, 2)).solution.transpose(1, 2)
+        value: Tensor = torch.linalg.lstsq(identity - T, direct.transpose(1, 2)).solution
+        return value.transpose(1, 2)
 
 
 __all__ = ["Response"]

@@ -80,8 +80,14 @@ class Observations:
 
     def __getitem__(self, index: Tensor) -> Observations:
         """Those of some datasets."""
-        parts = (self.wide, self.local, self.own, self.seen, self.share)
-        return Observations(*(part[index] for part in parts), self.bandwidth)
+        return replace(
+            self,
+            wide=self.wide[index],
+            local=self.local[index],
+            own=self.own[index],
+            seen=self.seen[index],
+            share=self.share[index],
+        )
 
     def mean(self, weight: Tensor) -> Tensor:
         """Weighted mean of the wide features, `(B, K)`, float64."""
@@ -173,6 +179,8 @@ def multiplicity(x: Tensor) -> Tensor:
     bits = bits ^ (bits >> 32 & 0xFFFFFFFF)
     dataset = torch.arange(len(x), device=x.device)[:, None]
     code = (bits * factor[2:]).sum(2) + dataset * factor[1]
+    inverse: Tensor
+    counts: Tensor
     _, inverse, counts = code.unique(return_inverse=True, return_counts=True)
     return counts[inverse]
 
