@@ -5,7 +5,6 @@ import torch
 
 from mindist import MinimumDistance
 from mindist.adaptation import Search, Status
-from mindist.adapting import LOOSE
 from mindist.tasks import GaussianTask
 
 
@@ -84,16 +83,24 @@ def test_the_paper_weighs_nothing(clean):
     assert not result.excess.any()
 
 
-def test_the_feedback_decides(fitted, clean, monkeypatch):
+def test_the_feedback_decides(fitted, clean):
     """With no limit all are weighed, with a limit of 0 none."""
     _, x = clean
     x = torch.cat([x[:, 20:], x[:, :20] + 4], 1)[:6]
-    assert 0 < LOOSE < 1
-    monkeypatch.setattr("mindist.adapting.LOOSE", 0.0)
-    plain = fitted.adapt(x)
+
+    def adapt(**search):
+        mds = MinimumDistance(fitted.summary, num_features=256, search=Search(**search))
+        mds.fitted_ = fitted.fitted_
+        return mds.adapt(x)
+
+    plain = adapt(feedback=0)
     assert plain.weights.eq(1).all()
-    expected = MinimumDistance(fitted.summary, num_features=256, search=Search(reweight=0))
-    expected.fitted_ = fitted.fitted_
-    torch.testing.assert_close(plain.s_star, expected.adapt(x).s_star)
-    monkeypatch.setattr("mindist.adapting.LOOSE", 10.0)
-    assert (fitted.adapt(x).weights < 1).any(1).all()
+    torch.testing.assert_close(plain.s_star, adapt(reweight=0).s_star)
+    assert (adapt(feedback=10).weights < 1).any(1).all()
+
+
+def test_copies_count_if_asked_to(fitted, clean):
+    stuck = torch.cat([clean[1][:4, 30:], clean[1][:4, :1].expand(-1, 30, -1)], 1)
+    mds = MinimumDistance(fitted.summary, num_features=256, search=Search(distinct=False))
+    mds.fitted_ = fitted.fitted_
+    assert (mds.adapt(stuck, force=True).weights[:, 70:] > 1 / 30).all()

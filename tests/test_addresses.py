@@ -88,6 +88,8 @@ def test_options_of_the_ablation_reach_the_estimator():
         assert getattr(made(VARIANTS[variant]), name) == value != getattr(made({}), name)
     searches = {
         "no weights": Search(reweight=0),
+        "weights whatever their feedback": Search(feedback=100),
+        "copies all count": Search(distinct=False),
         "not kept near simulations": Search(stay=0),
         "start at the observed": Search(starts=("observed",)),
     }
@@ -105,6 +107,8 @@ def test_a_fit_is_shared_by_all_that_differ_in_the_search_alone():
         "default",
         "no gate",
         "no weights",
+        "weights whatever their feedback",
+        "copies all count",
         "not kept near simulations",
         "start at the observed",
         "no uncertainty",

@@ -28,9 +28,6 @@ from mindist.adaptation import (
 from mindist.fitted import Fitted
 
 UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
-# The feedback above which weights are not used. Contaminated Gaussian data have .5 (95%: .66),
-# those with half as much noise again as the model .78, OUP .02 and SIR .13 (docs/robustness.md).
-LOOSE = 0.7
 
 
 @dataclass
@@ -128,7 +125,7 @@ def adapt_block(
         chosen: Which to adapt, `(B,)`.
         seed: Of perturbations of starts.
     """
-    distinct = fitted.continuous and options.reweight > 0
+    distinct = fitted.continuous and options.distinct and options.reweight > 0
     observations = Observations.of(fitted.embedding, x, distinct=distinct)
     copies = (observations.share < 1).any(1)
     z_obs = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
@@ -148,8 +145,8 @@ def adapt_block(
     every = torch.arange(len(x), device=x.device)
     rows = every[block.adapted]
     moved = block.influence(rows, answering=bool(options.reweight))
-    if (moved.feedback > LOOSE).any():
-        loose = moved.feedback > LOOSE
+    loose = moved.feedback > options.feedback
+    if loose.any():
         block.search(rows[loose], replace(options, reweight=0), seed)
         rows, moved = rows[~loose], moved[~loose]
     rest = torch.ones_like(chosen)

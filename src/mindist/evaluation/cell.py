@@ -58,9 +58,9 @@ class Recipe:
             "error_model" ({"rho": ..., "tau": ...}), "starts" (list of names or vectors),
             "restarts", "alpha", "num_features", "solver", "search_seed"; of the default MDS also
             "representation", "local", "detector", "decoder", "frequencies", "stay", "reweight",
-            "uncertainty" and "force" (adapt every dataset, detected or not); "max_num_epochs" (of
-            what the method trains itself, beside the shared NPE); "num_simulations" (NPE-RS: how
-            many of the bank's simulations it trains on).
+            "feedback", "distinct", "uncertainty" and "force" (adapt every dataset, detected or
+            not); "max_num_epochs" (of what the method trains itself, beside the shared NPE);
+            "num_simulations" (NPE-RS: how many of the bank's simulations it trains on).
     """
 
     method: str

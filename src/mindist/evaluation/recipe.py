@@ -20,7 +20,7 @@ VARIANTS = {
 
 ESTIMATOR_OPTIONS = ("representation", "local", "detector", "decoder", "frequencies")
 FIT_OPTIONS = ("bandwidth", "num_features", *ESTIMATOR_OPTIONS)  # the others leave the fit alone
-SEARCH_OPTIONS = ("solver", "starts", "restarts", "stay", "reweight")
+SEARCH_OPTIONS = ("solver", "starts", "restarts", "stay", "reweight", "feedback", "distinct")
 QUERY_OPTIONS = ("uncertainty", "force")
 PLAIN_OPTIONS = ("bandwidth", "num_features", "alpha", "penalty", *QUERY_OPTIONS)
 OPTIONS = (

@@ -30,6 +30,8 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "no gate": {"force": True},
     "no local kernel": {"local": False},
     "no weights": {"reweight": 0},
+    "weights whatever their feedback": {"feedback": 100},
+    "copies all count": {"distinct": False},
     "not kept near simulations": {"stay": 0},
     "raw observations": {"representation": "raw"},
     "independent frequencies": {"frequencies": "random"},
