@@ -71,8 +71,8 @@ class MinimumDistance:
         bandwidth: Of the wide Gaussian kernel, in which the summary is sought: `"median"`, the
             median distance of simulated observations; a multiple such as `"0.5 median"`;
             `"95% efficient"`, or any percentage, the narrowest with which the summaries of clean
-            simulations are found again at that share of their efficiency; or a number in the units
-            of the data.
+            simulations are found again at that share of their efficiency (the median, with a
+            warning, where none is); or a number in the units of the data.
         representation: What the kernels see of an observation: `"auto"`, the one of those that suit
             its shape with which simulated summaries are found again best; `"raw"`, itself (the
             paper); `"identity"`, itself within the simulated range; `"standardised"`, each

@@ -1,7 +1,7 @@
 """Adaptation: where the search starts, the search, and what it says about each dataset.
 
 May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `mindist.detection`,
-`mindist.checks`, `mindist.protocols`.
+`mindist.summarise`, `mindist.checks`, `mindist.protocols`.
 """
 
 from mindist.adaptation.efficiency import efficient_bandwidth

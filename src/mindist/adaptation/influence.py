@@ -8,11 +8,14 @@ Mass :math:`\eta` at an observation x changes :math:`\bar z_w` to
     H = \frac{\partial g}{\partial s} ,
 
 the quantity of Theorem 4.1 of the paper, bounded in x because the features are. Weights that
-follow the summary change it (`mindist.adaptation.response`). Its weighted second moment is the
-sandwich covariance of the adapted summary,
+follow the summary change it (`mindist.adaptation.response`). Its second moment over the
+observations gives the sandwich covariance of the adapted summary,
 
 .. math:: \widehat{\mathrm{Cov}}(s^\star) =
-    \frac{\sum_n w_n^2\, \mathrm{IF}(x_n)\, \mathrm{IF}(x_n)^\top}{(\sum_n w_n)^2} .
+    \frac{1}{N^2} \sum_n \mathrm{IF}_n\, \mathrm{IF}_n^\top , \qquad
+    \mathrm{IF}_n = \frac{w_n}{\bar w} H^{-1} J^\top (z(x_n) - \bar z_w)
+
+at fixed weights with mean :math:`\bar w`.
 
 References:
     Hampel, The Influence Curve and its Role in Robust Estimation, JASA 69 (1974).
@@ -37,7 +40,8 @@ class Influence:
     """Of each observation on the adapted summary.
 
     Arguments:
-        value: IF of each observation, times its weight, `(B, N, d_s)`.
+        value: IF of each observation, `(B, N, d_s)`: mass 1/N more at one moves the summary by a
+            N-th of it.
         covariance: Sandwich covariance of the adapted summary `(B, d_s, d_s)`.
         feedback: The largest absolute eigenvalue of T, `(B,)`: how much of a difference between two
             summaries is left when each is searched for with the weights of the other; 0 for fixed
@@ -123,8 +127,11 @@ def influence(
     else:
         feedback = torch.linalg.eigvals(response.feedback(value)).abs().amax(1)
         value = response.influence(value)
-    share = value / weight.sum(1).clamp(min=torch.finfo(torch.float64).tiny)[:, None, None]
-    covariance = share.transpose(1, 2) @ share
+    num = wide.shape[1]
+    value = value / weight.mean(1).clamp(min=torch.finfo(torch.float64).tiny)[:, None, None]
+    # Copies of an observation are drawn together: their influences add up before they are squared.
+    apart = value if response is None else value / response.observations.share[..., None]
+    covariance = value.transpose(1, 2) @ apart / num**2
     return Influence(value, covariance, feedback)
 
 

@@ -6,12 +6,12 @@ densities and the mass in the weights, and, because the weights follow the summa
 factor T:
 
 .. math::
-    \mathrm{IF}(x_m) = (I - T)^{-1} \Big[ w_m A_m
+    \bar w\, \mathrm{IF}(x_m) = (I - T)^{-1} \Big[ w_m A_m
         + \tfrac1N \sum_n u_n A_n \Big( 1 - \frac{k(x_n, x_m)}{p(x_n)} + \frac{\dot a_m}{a} \Big)
         \Big], \qquad
     T = \frac{1}{\sum_n w_n} \sum_n A_n \, \frac{\partial w_n}{\partial s}^\top ,
 
-with :math:`A_n = H^{-1} J^\top (z(x_n) - \bar z_w)`, the influence at fixed weights,
+with :math:`\bar w` the mean weight, :math:`A_n = H^{-1} J^\top (z(x_n) - \bar z_w)`,
 :math:`w = a\, p_s / p`, and :math:`u_n = w_n` where :math:`0 < w_n < 1`, else 0, because a clipped
 weight does not answer. A mass that counts as 1 does not answer either; a fitted one has
 
@@ -84,12 +84,12 @@ class Response:
         return cls(observations, weight, free, slope, fitted[:, None] * (fit.density / mean - 1))
 
     def feedback(self, fixed: Tensor) -> Tensor:
-        """T, `(B, d_s, d_s)`, from the influences at fixed weights, A, `(B, N, d_s)`."""
+        """T, `(B, d_s, d_s)`, from A, the influences at weights of one, `(B, N, d_s)`."""
         total = self.weight.sum(1).clamp(min=torch.finfo(torch.float64).tiny)
         return fixed.transpose(1, 2) @ self.slope / total[:, None, None]
 
     def influence(self, fixed: Tensor) -> Tensor:
-        """Influences `(B, N, d_s)` with answering weights, from those at fixed ones, A."""
+        """Influences times the mean weight, `(B, N, d_s)`, from A, those at weights of one."""
         seen, pull = self.observations, self.free[..., None] * fixed
         share = seen.share[..., None]
         num = share.sum(1, keepdim=True)

@@ -43,7 +43,7 @@ _MESSAGES = {
         "summary so far is used"
     ),
     Status.KEPT_OBSERVED: (
-        "no summary with a smaller distance was found: the observed one is used"
+        "no summary that fits the data better was found: the observed one is used"
     ),
 }
 
@@ -55,9 +55,11 @@ class Detection:
     Arguments:
         s_obs: Observed summaries `(B, d_s)`.
         distance_obs: Squared distance of the embedding from the decoder's at `s_obs`, `(B,)`.
-        p_value: Share of null distances at least as large, `(B,)`; never 0.
+        p_value: Share of simulated datasets that look at least as unlike simulations, by the
+            combined test or by the distance alone, `(B,)`; never 0.
         misspecified: Whether `p_value` is at most alpha, `(B,)`.
-        threshold: The squared distance above which a dataset is misspecified at level alpha.
+        threshold: The squared distance that a share alpha of simulated datasets exceed. It decides
+            where the distance alone is the test.
     """
 
     s_obs: Tensor
@@ -114,10 +116,12 @@ class Adaptation(Detection):
         epsilon_error: Its standard error `(B,)`.
         outlier_score: For each observation between 0 and 1, `(B, N)`: the data's density over the
             sum of the data's and the model's.
-        outliers: Where the score is above that of 99% of simulated observations, and the weight
-            below one half, `(B, N)`.
-        influence: How much mass at an observation moves `s_star`, `(B, N, d_s)`.
-        covariance: Sampling covariance of `s_star`, `(B, d_s, d_s)`, from the influences.
+        outliers: Where the score is above that of 99% of simulated observations, and the model's
+            density below half of the data's, `(B, N)`.
+        influence: How much mass at an observation moves `s_star`, `(B, N, d_s)`: observed once more
+            among N, it moves it by a N-th of this.
+        covariance: Sampling covariance, `(B, d_s, d_s)`, from the influences: of `s_star`, or where
+            not adapted of what a search without weights would find near `s_obs`.
         excess: What it has beyond the covariance of a summary of simulated data, which a posterior
             knows of, `(B, d_s, d_s)`; 0 where not adapted, and where that one is not known.
     """

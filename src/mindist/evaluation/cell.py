@@ -25,7 +25,8 @@ METHOD_VERSIONS: Mapping[str, int] = {"mds": 2}
 """Part of the addresses of one method's fits and cells alone: raise it when only this method
 changes. A method that is not here has the version 1, which stands in no address.
 
-mds: 2 has a representation, a local kernel, weights and a combined detector."""
+mds: 2 has a representation, a local kernel, weights, a combined detector and the uncertainty of its
+summary."""
 
 
 @dataclass(frozen=True)
