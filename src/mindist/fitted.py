@@ -94,10 +94,11 @@ class Fitted:
         parts = [distance[:0]]
         for block in torch.arange(len(s), device=s.device).split(BLOCK_ROWS):
             rows = s[block].double()
-            residuals = [z_bar[block] - self.wide.decoder(rows)]
+            residuals, seen = [z_bar[block] - self.wide.decoder(rows)], z_bar[block]
             if self.local is not None and z_local is not None:
                 residuals.append(z_local[block] - self.local.decoder(rows))
-            parts.append(self.detector.p_value(residuals, rows, num_obs))
+                seen = torch.cat([seen, z_local[block]], dim=1)
+            parts.append(self.detector.p_value(residuals, rows, seen, num_obs))
         return torch.cat(parts)
 
     def excess(self, s_star: Tensor, covariance: Tensor, adapted: Tensor) -> Tensor:

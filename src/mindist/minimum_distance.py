@@ -311,7 +311,7 @@ class MinimumDistance:
             residuals = [decoder.leave_one_out_residuals(s[few], z_bar[few])]
             if z_local is not None:
                 residuals.append(ridge.leave_one_out_residuals(s[few], z_local[few]))
-            detector = Detector.of(residuals, s[few], num_obs, generator)
+            detector = Detector.of(residuals, s[few], simulations.z_bar[few], num_obs, generator)
         density = (wide if local is None else local).decoder
         least_mass = _least_mass(density, s, z_bar if z_local is None else z_local)
         x, s_x = sample

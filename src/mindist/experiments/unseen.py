@@ -75,9 +75,9 @@ UNSEEN = Experiment(
         "with 2 degrees of freedom and a quarter of the population's size; scale: 1.5 times about "
         "the population's mean (counts: about 0); noise-scale: 1.5 times about the true mean; "
         "gross: every coordinate at a million; duplicates: copies of one observation; missing: a "
-        "third of a series or an image, or a coordinate, at 0. The gross outliers are copies of each "
-        "other too, and the default counts copies once. Where all observations are scaled, "
-        "data of another parameter may be what they look like.",
+        "third of a series or an image, or a coordinate, at 0. Gross outliers are copies of each "
+        "other too, and the default counts copies once. Where all observations are scaled, data "
+        "of another parameter may be what they look like.",
     ],
     minutes={"smoke": 0.3, "quick": 4, "paper": 25},
     estimated=("quick", "paper"),
