@@ -212,27 +212,6 @@ def test_float64_data_keep_their_precision(task, x_train):
 # ----------------------------------------------------------------------------------- decoders
 
 
-@pytest.mark.slow
-def test_the_density_variants_run_end_to_end(task, x_train):
-    """MDS-Dec is robust, the KL variant is not (appendix "Choice of Divergence")."""
-    generator = torch.Generator().manual_seed(8)
-    theta = task.sample_prior(20, generator)
-    x = task.simulate(theta, generator=generator)
-    dirty = task.contaminate(x, 0.2, delta=5.0, generator=generator)
-    mds = {
-        variant: MinimumDistance.paper(task.summary, variant=variant) for variant in ("dec", "kl")
-    }
-    mds["dec"].decoder.max_epochs, mds["dec"].decoder.batch_size = 20, 512
-    mds["kl"].fitted_ = mds["dec"].fit(x_train[:4_000]).fitted_  # the same flow
-    error = {"observed": float((dirty.mean(1) - x.mean(1)).square().mean().sqrt())}
-    for variant in ("dec", "kl"):
-        result = mds[variant].adapt(dirty)
-        assert result.misspecified.all()
-        error[variant] = float((result.s_star - x.mean(1)).square().mean().sqrt())
-    assert error["dec"] < 0.6 * error["observed"]
-    assert error["kl"] > 1.3 * error["dec"]
-
-
 # ------------------------------------------------------------------------------- save and load
 
 
@@ -252,7 +231,8 @@ def test_save_and_load(task, x_train, x_obs, tmp_path, decoder):
     again = MinimumDistance.load(tmp_path / "mds", summary=task.summary)
     assert again.search == mds.search
     assert again.alpha == 0.1
-    before, after = mds.adapt(x_obs), again.adapt(x_obs)
+    few = x_obs[2:3] if decoder == "flow" else x_obs
+    before, after = mds.adapt(few), again.adapt(few)
     for name in PER_DATASET:
         assert torch.equal(getattr(before, name), getattr(after, name))
     again.save(tmp_path / "mds")  # over an older artefact
