@@ -142,7 +142,7 @@ def address(*specs: Any) -> str:
 
     Example:
         >>> address(BankSpec("oup", 10))[:8], address(Recipe("npe"))[:8], address(Recipe("mds"))[:8]
-        ('e463f85c', '22a540e0', '12f2974b')
+        ('e463f85c', '22a540e0', 'a4cc939a')
     """
     lines = [f"mindist results {RESULTS_VERSION}", *map(canonical, specs)]
     lines += [f"{name} {number}" for name, number in method_versions(specs).items()]
@@ -154,7 +154,7 @@ def method_versions(specs: Iterable[Any]) -> dict[str, int]:
 
     Example:
         >>> method_versions([Recipe("npe"), Recipe("mds")])
-        {'mds': 2}
+        {'mds': 3}
     """
     recipes = (spec.recipe if isinstance(spec, Cell) else spec for spec in specs)
     methods = dict.fromkeys(recipe.method for recipe in recipes if isinstance(recipe, Recipe))
