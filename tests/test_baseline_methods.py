@@ -102,7 +102,7 @@ def test_observations_are_pooled_evenly_and_once():
 
 @pytest.mark.slow
 def test_the_decoder_variant_agrees_with_random_features_and_kl_is_not_robust(simulations, npe):
-    theta, x = simulate(60, 5)
+    theta, x = simulate(40, 5)
     x_obs = TASK.contaminate(x, 0.2, generator=torch.Generator().manual_seed(6))
     error = {}
     for name in ("mds-rf", "mds-dec", "mds-kl", "mds"):

@@ -365,7 +365,7 @@ def test_the_embedding_of_a_mixture_is_the_mean_of_its_draws():
 
 
 def test_the_fitted_minimum_is_the_exact_one():
-    mds = theorems.fit("default", 2_000, 100, seed=0)
+    mds = theorems.fit("default", 2_000, 100, seed=0, raw=True)
     theory = gaussian_theory.GaussianTheory(mds.fitted_.features.bandwidth)
     clean = gaussian_theory.Mixture.of((1.0, (0.0, 0.0), 1.0))
     target = clean.contaminated(0.1, (3.0, 0.0))

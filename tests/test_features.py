@@ -12,6 +12,7 @@ from mindist.features import (
     median_distance,
     mmd_squared,
 )
+from mindist.features.bandwidth import efficiency_share, parse_bandwidth
 
 
 def draw(num_features, dim=2, bandwidth=1.5, seed=0):
@@ -132,8 +133,22 @@ def test_median_distance_of_normal_observations():
     assert choose_bandwidth(0.3, x, torch.Generator()) == 0.3
 
 
+def test_an_efficiency_is_read_and_needs_more_than_observations():
+    for rule in ("95% efficient", " 95 %efficient ", "95.0% efficient"):
+        assert efficiency_share(rule) == 0.95
+        assert math.isnan(parse_bandwidth(rule))
+    for rule in ("median", "0.5 median", 2.0):
+        assert efficiency_share(rule) is None
+    with pytest.raises(ValueError, match="bandwidth: expected a positive number"):
+        choose_bandwidth("95% efficient", torch.zeros(2, 2, 1), torch.Generator())
+
+
 @pytest.mark.parametrize(
-    "rule", ["mean", "-1 median", 0.0, -2.0, float("nan"), float("inf"), "0 median"]
+    "rule",
+    [
+        *("mean", "-1 median", 0.0, -2.0, float("nan"), float("inf"), "0 median"),
+        *("0% efficient", "100% efficient", "-5% efficient", "95 efficient", "efficient"),
+    ],
 )
 def test_bad_bandwidths_are_refused(rule):
     with pytest.raises(ValueError, match="bandwidth: expected a positive number"):

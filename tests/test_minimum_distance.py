@@ -57,9 +57,9 @@ def test_the_gate_and_the_promise(mds_small, x_obs):
     assert torch.equal(result.s_star[:2], result.s_obs[:2])
     assert result.status[0] is Status.WELL_SPECIFIED
     assert result.status[2] is Status.CONVERGED
-    assert (result.distance_star <= result.distance_obs).all()
-    assert (result.distance_star < result.distance_obs)[2:].all()
-    assert (result.misspecified == (result.distance_obs > result.threshold)).all()
+    assert (result.objective_star <= result.objective_obs).all()
+    assert (result.objective_star < result.objective_obs)[2:].all()
+    assert torch.equal(result.misspecified, result.p_value <= 0.05)
     forced = mds_small.adapt(x_obs, force=True)
     assert forced.adapted.all()
     assert torch.equal(forced.misspecified, result.misspecified)
@@ -85,10 +85,12 @@ def test_results_read_well(mds_small, x_obs):
     "starts", [("observed",), ("nearest",), ("mean",), ("perturbed",), ((0.0, 0.0),)]
 )
 def test_solvers_and_starts_reach_the_same_minimum(task, x_train, x_obs, solver, starts):
-    search = Search(solver=solver, starts=starts)
+    stay = 0.0 if solver == "adam" else 0.03
+    search = Search(solver=solver, starts=starts, stay=stay, reweight=0)
     options = {"num_features": 64, "decoder": RidgeDecoder(100)}
     mds = MinimumDistance(task.summary, search=search, **options).fit(x_train[:1_000])
-    reference = MinimumDistance(task.summary, **options).fit(x_train[:1_000])
+    plain = Search(stay=stay, reweight=0)
+    reference = MinimumDistance(task.summary, search=plain, **options).fit(x_train[:1_000])
     atol = 0.02 if solver == "adam" else 1e-3
     dirty = x_obs[2:]
     torch.testing.assert_close(
@@ -98,9 +100,8 @@ def test_solvers_and_starts_reach_the_same_minimum(task, x_train, x_obs, solver,
 
 def test_restarts_only_help_and_do_not_depend_on_the_batch(task, x_train, x_obs):
     def fit(**search):
-        return MinimumDistance(task.summary, num_features=64, search=Search(**search)).fit(
-            x_train[:1_000]
-        )
+        plain = Search(**search, reweight=0)  # weights would follow the start
+        return MinimumDistance(task.summary, num_features=64, search=plain).fit(x_train[:1_000])
 
     one, many = fit(starts=("observed",)), fit(starts=("observed",), restarts=5)
     single, several = one.adapt(x_obs), many.adapt(x_obs)
@@ -211,33 +212,13 @@ def test_float64_data_keep_their_precision(task, x_train):
 # ----------------------------------------------------------------------------------- decoders
 
 
-@pytest.mark.slow
-def test_the_density_variants_run_end_to_end(task, x_train):
-    """MDS-Dec is robust, the KL variant is not (appendix "Choice of Divergence")."""
-    generator = torch.Generator().manual_seed(8)
-    theta = task.sample_prior(20, generator)
-    x = task.simulate(theta, generator=generator)
-    dirty = task.contaminate(x, 0.2, delta=5.0, generator=generator)
-    mds = {
-        variant: MinimumDistance.paper(task.summary, variant=variant) for variant in ("dec", "kl")
-    }
-    mds["dec"].decoder.max_epochs, mds["dec"].decoder.batch_size = 20, 512
-    mds["kl"].fitted_ = mds["dec"].fit(x_train[:4_000]).fitted_  # the same flow
-    error = {"observed": float((dirty.mean(1) - x.mean(1)).square().mean().sqrt())}
-    for variant in ("dec", "kl"):
-        result = mds[variant].adapt(dirty)
-        assert result.misspecified.all()
-        error[variant] = float((result.s_star - x.mean(1)).square().mean().sqrt())
-    assert error["dec"] < 0.6 * error["observed"]
-    assert error["kl"] > 1.3 * error["dec"]
-
-
 # ------------------------------------------------------------------------------- save and load
 
 
 @pytest.mark.parametrize("decoder", ["ridge", "mlp", "flow"])
 def test_save_and_load(task, x_train, x_obs, tmp_path, decoder):
-    search = Search(solver="lbfgs", starts=("observed", (0.0, 0.0)))
+    rounds = 0 if decoder == "flow" else 2  # L-BFGS through a flow takes seconds for each dataset
+    search = Search(solver="lbfgs", starts=("observed", (0.0, 0.0)), reweight=rounds)
     mds = MinimumDistance(task.summary, num_features=32, decoder=decoder, search=search, alpha=0.1)
     if decoder != "ridge":
         mds.decoder.max_epochs = 1
@@ -250,7 +231,8 @@ def test_save_and_load(task, x_train, x_obs, tmp_path, decoder):
     again = MinimumDistance.load(tmp_path / "mds", summary=task.summary)
     assert again.search == mds.search
     assert again.alpha == 0.1
-    before, after = mds.adapt(x_obs), again.adapt(x_obs)
+    few = x_obs[2:3] if decoder == "flow" else x_obs
+    before, after = mds.adapt(few), again.adapt(few)
     for name in PER_DATASET:
         assert torch.equal(getattr(before, name), getattr(after, name))
     again.save(tmp_path / "mds")  # over an older artefact

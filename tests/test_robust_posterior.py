@@ -16,6 +16,8 @@ from scipy import stats
 from torch import Tensor
 
 from mindist import MinimumDistance, RobustPosterior
+from mindist.adaptation import spread
+from mindist.decoders import RidgeDecoder
 from mindist.posteriors import guards, rejection
 from mindist.posteriors.density import estimate_leakage
 from mindist.posteriors.rejection import Budget, draw_mixture, draw_truncated
@@ -127,11 +129,11 @@ def x_bad(x_obs: Tensor) -> Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_seed_same_samples_as_the_wrapped_posterior_at_s_star(kind, kinds, mds, x_bad):
     posterior, options = kinds[kind], options_of(kind)
-    robust = RobustPosterior(posterior, mds)
+    robust = RobustPosterior(posterior, mds, uncertainty=False)
     s_star = robust.adapt(x_bad).s_star
     assert robust.adapt(x_bad).adapted
     for wrapped in (posterior, boxed(posterior, -0.1, 2.0)):  # without and with rejection
-        robust = RobustPosterior(wrapped, mds)
+        robust = RobustPosterior(wrapped, mds, uncertainty=False)
         torch.manual_seed(5)
         expected = wrapped.sample((200,), x=s_star, show_progress_bars=False, **options)
         torch.manual_seed(5)
@@ -144,7 +146,7 @@ def test_same_seed_same_batched_samples(kind, kinds, mds):
     posterior, options = kinds[kind], options_of(kind)
     x = torch.cat([simulate(2, seed=4)[1], TASK.contaminate(simulate(2, seed=4)[1], 0.3,
                    generator=torch.Generator().manual_seed(0))])  # fmt: skip
-    robust = RobustPosterior(posterior, mds)
+    robust = RobustPosterior(posterior, mds, uncertainty=False)
     s_star = robust.adapt(x).s_star
     torch.manual_seed(5)
     expected = posterior.sample_batched(
@@ -158,7 +160,7 @@ def test_same_seed_same_batched_samples(kind, kinds, mds):
 @pytest.mark.parametrize("kind", ["mdn", "maf", "ensemble", "npse-ode", "fmpe-ode"])
 def test_log_prob_and_potential_are_the_wrapped_posteriors(kind, kinds, mds, x_bad):
     posterior = kinds[kind]
-    robust = RobustPosterior(posterior, mds)
+    robust = RobustPosterior(posterior, mds, uncertainty=False)
     s_star = robust.adapt(x_bad).s_star
     theta = torch.tensor([[0.0, 0.0], [0.3, -0.1], [0.1, 0.2]])
     expected = posterior.log_prob(theta, x=s_star)
@@ -258,6 +260,136 @@ def test_the_point_of_it_all(npe, mds):
         plain = npe.sample_batched((200,), x=x.mean(1), show_progress_bars=False).mean(0)
     rmse = [(mean - theta).square().mean(1).sqrt().mean() for mean in (robust, plain)]
     assert rmse[0] < 0.75 * rmse[1]  # ANCHORS.md: .139 against .228 with 100 observations
+
+
+# ------------------------------------------------------------------------------ uncertainty
+
+
+def summaries_around(mds: MinimumDistance, x: Tensor) -> Tensor:
+    """The 32 summaries that stand for the adapted one of a dataset."""
+    result, noise = mds.adapt(x[None]), mds.fitted_.noise
+    assert result.excess.any()
+    assert noise is not None
+    return spread(result.s_star, result.excess, noise)[0].float()
+
+
+@pytest.mark.parametrize("kind", ["mdn", "ensemble", "fmpe-ode"])
+def test_log_prob_is_that_of_the_average_over_the_uncertain_summary(kind, kinds, mds, x_bad):
+    posterior, theta = kinds[kind], torch.tensor([[0.0, 0.0], [0.3, -0.1], [0.1, 0.2]])
+    robust = RobustPosterior(posterior, mds)
+    each = [posterior.log_prob(theta, x=s) for s in summaries_around(mds, x_bad)]
+    expected = torch.stack(each).logsumexp(0) - math.log(32)
+    close = {"atol": 1e-4 if kind in DIRECT else 5e-3, "rtol": 1e-4}
+    torch.testing.assert_close(robust.log_prob(theta, x_bad), expected, **close)
+    plain = RobustPosterior(posterior, mds, uncertainty=False).log_prob(theta, x_bad)
+    assert not torch.allclose(expected, plain, atol=1e-2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_are_as_wide_as_the_average(kind, kinds, mds, x_bad):
+    """The covariance of a mixture: that within the posteriors plus that between their means."""
+    posterior, options = kinds[kind], options_of(kind)
+    torch.manual_seed(0)
+    theirs = posterior.sample_batched(
+        (200,), x=summaries_around(mds, x_bad), show_progress_bars=False, **options
+    ).flatten(0, 1)
+    ours = RobustPosterior(posterior, mds).sample((6_400,), x_bad, seed=0, **options)
+    error = theirs.std(0) * math.sqrt(2 / 6_400)  # of the difference of two means
+    assert ((ours.mean(0) - theirs.mean(0)).abs() < 4 * error).all()
+    # A variance of n normal draws has a relative error of sqrt(2 / n), two of them sqrt(4 / n).
+    torch.testing.assert_close(ours.var(0), theirs.var(0), rtol=4 * math.sqrt(4 / 6_400), atol=0)
+
+
+def test_a_leaking_average_integrates_to_one_and_is_what_is_sampled(npe, mds, x_bad):
+    posterior = boxed(npe, 0.0, 2.0)
+    robust = RobustPosterior(posterior, mds)
+    grid = (torch.arange(100) + 0.5) / 50
+    theta = torch.cartesian_prod(grid, grid)
+    p = robust.log_prob(theta, x_bad).double().exp() / 50**2
+    potential = robust.potential(theta, x_bad)
+    inside = float((potential - robust.log_prob(theta, x_bad))[0].exp())
+    assert 0.05 < inside < 0.8
+    assert abs(p.sum() - 1) < 4 * math.sqrt((1 - inside) / inside / 10_000) + 0.01
+    samples = robust.sample((5_000,), x_bad, seed=0)
+    assert (samples > 0).all()
+    expected = (p[:, None] * theta).sum(0) / p.sum()
+    error = samples.std(0) / math.sqrt(5_000)
+    assert ((samples.mean(0) - expected).abs() < 4 * error + 0.002).all()
+
+
+def test_in_a_batch_each_dataset_has_its_own_uncertainty(npe, mds, x_obs, x_bad):
+    robust = RobustPosterior(npe, mds)
+    x = torch.stack([x_bad, x_obs, x_bad + 0.1, x_obs + 0.3])
+    theta = torch.tensor([[0.0, 0.1], [0.2, 0.3], [-0.2, 0.0]])
+    assert robust.conditions(x).uncertain.tolist() == [True, False, True, False]
+    together = robust.log_prob_batched(theta[:, None], x)
+    alone = torch.stack([robust.log_prob(theta, one) for one in x], 1)
+    torch.testing.assert_close(together, alone, atol=1e-3, rtol=1e-4)
+    samples = robust.sample_batched((4_000,), x, seed=0)
+    for i, one in enumerate(x):
+        by_itself = robust.sample((4_000,), one, seed=1)
+        p_values = [stats.ks_2samp(samples[:, i, j], by_itself[:, j]).pvalue for j in range(2)]
+        assert min(p_values) > 0.01 / 8  # Bonferroni at 1%
+    # Those that were not adapted are asked for as if there were no others.
+    assert torch.equal(samples[:, [1, 3]], robust.sample_batched((4_000,), x[[1, 3]], seed=0))
+
+
+def test_what_is_not_adapted_is_bitwise_as_without_uncertainty(npe, mds):
+    x = simulate(30, seed=4)[1]
+    x = x[~mds.adapt(x).adapted]
+    for posterior in (npe, boxed(npe, -3.0, 3.0)):
+        robust = RobustPosterior(posterior, mds, uncertainty=True)
+        plain = RobustPosterior(posterior, mds, uncertainty=False)
+        for query in ("sample_batched", "log_prob_batched"):
+            first = (20,) if query == "sample_batched" else torch.zeros(3, 1, 2)
+            same = [getattr(p, query)(first, x, seed=2) for p in (robust, plain)]
+            assert torch.equal(*same)
+        assert torch.equal(robust.sample((9,), x[0], seed=1), plain.sample((9,), x[0], seed=1))
+
+
+def test_uncertain_samples_repeat_with_their_seed(npe, mds, x_bad):
+    robust = RobustPosterior(npe, mds)
+    assert robust.sample((), x_bad).shape == (2,)
+    assert robust.sample((3, 4), x_bad).shape == (3, 4, 2)
+    assert robust.sample((0,), x_bad).shape == (0, 2)
+    first = robust.sample((33,), x_bad, seed=1)
+    assert torch.equal(first, robust.sample((33,), x_bad, seed=1))
+    assert not torch.equal(first, robust.sample((33,), x_bad, seed=2))
+    theta = torch.zeros(2, 2, requires_grad=True)
+    robust.log_prob(theta, x_bad, track_gradients=True).sum().backward()
+    assert torch.isfinite(theta.grad).all()
+
+
+def test_the_mode_is_that_at_s_star(npe, mds, x_bad):
+    modes = [RobustPosterior(npe, mds, uncertainty=u).map(x_bad, seed=0, num_iter=5)
+             for u in (True, False)]  # fmt: skip
+    assert torch.equal(*modes)
+
+
+def test_an_uncertain_summary_outside_the_prior_ends_with_a_warning(npe, mds, x_obs, x_bad):
+    robust = RobustPosterior(boxed(npe, 5.0, 6.0), mds, max_draws_per_sample=1)
+    with pytest.warns(UserWarning, match=r"Only \d+ of 50 requested samples"):
+        assert robust.sample((50,), x_bad).shape[0] < 50
+    with pytest.warns(UserWarning, match=r"fell short, of 3: 0, 1, 2\."):
+        samples = robust.sample_batched((50,), torch.stack([x_bad, x_obs, x_bad]))
+    assert samples.shape[1:] == (3, 2)
+    with pytest.warns(UserWarning, match="draws lie inside the support of the prior"):
+        robust.log_prob(torch.tensor([[5.5, 5.5]]), x_bad)
+
+
+def test_uncertainty_that_is_not_known_is_used_only_on_demand(npe, simulations, x_bad):
+    paper = MinimumDistance.paper(TASK.summary)
+    paper.decoder, paper.num_features = RidgeDecoder(), 64
+    paper.fit(simulations[1])
+    robust = RobustPosterior(npe, paper)
+    assert robust.adapt(x_bad).adapted
+    assert not robust.conditions(x_bad).uncertain.any()
+    with pytest.raises(ValueError, match="uncertainty: expected a MinimumDistance that knows"):
+        RobustPosterior(npe, paper, uncertainty=True)
+    later = RobustPosterior(npe, MinimumDistance.paper(TASK.summary), uncertainty=True)
+    later.mds.fitted_ = paper.fitted_
+    with pytest.raises(ValueError, match="uncertainty: expected"):
+        later.sample((3,), x_bad)
 
 
 # ------------------------------------------------------------------------------ shapes, seeds

@@ -299,6 +299,8 @@ def test_signals_end_a_run_quickly(tmp_path, number):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell's background job, such as these tests may be, ignores the second.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout.readline().strip() == "ready"
     time.sleep(15)  # the workers are at work

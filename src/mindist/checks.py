@@ -180,8 +180,28 @@ def positive_bandwidth(bandwidth: float) -> float:
 def bad_bandwidth_rule(rule: object) -> ValueError:
     """The error for a bandwidth that is neither a positive number nor a rule we know."""
     return ValueError(
-        f"bandwidth: expected a positive number, 'median' or a multiple such as '0.5 median', "
-        f"got {rule!r}."
+        f"bandwidth: expected a positive number, 'median', a multiple such as '0.5 median', or an "
+        f"efficiency above 0% and below 100% such as '95% efficient', got {rule!r}."
+    )
+
+
+def warn_inefficient(share: float, reached: float, multiple: float) -> None:
+    """Warn that no bandwidth keeps the share of a summary's efficiency that was asked for."""
+    warnings.warn(
+        f"bandwidth: expected a bandwidth that keeps {share:.3g} of the efficiency of the summary, "
+        f"got at most {reached:.3g}, at {multiple:.3g} times the median distance. The median "
+        "distance is used. Ask for less, simulate more datasets, or give the kernel a "
+        "representation that shows what the summary measures.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def no_sampling_noise() -> ValueError:
+    """The error for an efficiency of a summary that is the same for all data of a parameter."""
+    return ValueError(
+        "bandwidth: expected a summary with sampling noise, of which an efficiency is a share, got "
+        "one that does not change when observations are drawn again. Choose 'median'."
     )
 
 
@@ -256,6 +276,16 @@ def same_summary(got: Tensor, stored: Tensor) -> None:
             f"summary: expected the function that this estimator was fitted with, which gives "
             f"{stored[0].tolist()} on a stored dataset, got one that gives {got[0].tolist()}. Pass "
             "the same function (and, for a network, the same weights)."
+        )
+
+
+def same_representation(got: Tensor, stored: Tensor) -> None:
+    """A function given to `load` as representation must agree with the one used at the fit."""
+    if not agree(got.cpu(), stored):
+        raise ValueError(
+            "representation: expected the function that this estimator was fitted with, which "
+            f"gives {stored[0, 0].tolist()} for a stored observation, got one that gives "
+            f"{got[0, 0].tolist()}. Pass the same function (and, for a network, the same weights)."
         )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Bank, ReducedHead
-from mindist.decoders import DECODERS
-from mindist.detection import NullDistances
+from mindist.adaptation import Bank, SummaryNoise, View
+from mindist.decoders import DECODERS, RidgeDecoder
+from mindist.detection import Detector, NullDistances
 from mindist.features import FourierFeatures
+from mindist.features.embedding import Embedding
+from mindist.features.representation import Encoded, restore_representation
 from mindist.protocols import Decoder, Summary
 from mindist.summarise import Summariser
 
@@ -23,30 +25,59 @@ BLOCK_ROWS = 4_096  # datasets that are decoded or searched for at once
 
 @dataclass(frozen=True)
 class Fitted:
-    """Features, decoder, null distances and bank of simulations, and what they were fitted to.
+    """Embedding, decoders, null distances and bank of simulations, and what they were fitted to.
 
     Arguments:
-        features: The embedding of an observation.
-        decoder: From a summary to the mean embedding of its datasets.
-        null: Distances of held-out simulations.
-        bank: Simulated summaries and embeddings from which a search may start.
+        embedding: Representation and kernels of an observation.
+        wide: Decoder and bank in the wide kernel.
+        local: The same in the local kernel, where there is one.
+        null: Distances of held-out simulations in the wide kernel.
+        detector: The combined test, or None where the distance alone decides.
         summarise: The summary function, checked.
         num_obs: Observations in each simulated dataset.
         probe: One simulated dataset, with which a summary function is recognised.
+        least_mass: The mass of the model that 95% of the simulated datasets exceed.
+        score_threshold: The outlier score that 99% of the simulated observations stay below.
+        noise: The sampling noise of the summary, where it is known.
+        continuous: Whether no simulated dataset holds two equal observations.
     """
 
-    features: FourierFeatures
-    decoder: Decoder
+    embedding: Embedding
+    wide: View
+    local: View | None
     null: NullDistances
-    bank: Bank
+    detector: Detector | None
     summarise: Summariser
     num_obs: int
     probe: Tensor
+    least_mass: float
+    score_threshold: float
+    noise: SummaryNoise | None = None
+    continuous: bool = False
 
-    @cached_property
-    def head(self) -> ReducedHead:
-        """The decoder's last layer cut to its rank, computed once."""
-        return ReducedHead.of(self.decoder.weight)
+    @property
+    def features(self) -> FourierFeatures:
+        """The wide kernel's features, of represented observations."""
+        return self.embedding.features
+
+    @property
+    def decoder(self) -> Decoder:
+        """The wide kernel's decoder."""
+        return self.wide.decoder
+
+    @property
+    def bank(self) -> Bank:
+        """The wide kernel's bank of simulations."""
+        return self.wide.bank
+
+    @property
+    def density(self) -> View:
+        """The view that estimates densities."""
+        return self.wide if self.local is None else self.local
+
+    def mass_threshold(self, num_obs: int) -> float:
+        """The mass that 95% of simulated datasets with `num_obs` observations would exceed."""
+        return 1 - (1 - self.least_mass) * math.sqrt(self.num_obs / num_obs)
 
     def distance(self, s: Tensor, z_bar: Tensor) -> Tensor:
         """Squared distances `(B,)` of embeddings `(B, K)` from the decoder's at `s`, `(B, d_s)`."""
@@ -54,15 +85,40 @@ class Fitted:
         with torch.no_grad():
             return torch.cat([(self.decoder(b) - z).square().sum(-1) for b, z in blocks])
 
+    def p_value(
+        self, distance: Tensor, s: Tensor, z_bar: Tensor, z_local: Tensor | None, num_obs: int
+    ) -> Tensor:
+        """p-values `(B,)` of datasets with summaries `(B, d_s)` and mean embeddings `(B, K)`."""
+        if self.detector is None:
+            return self.null.p_value(distance, num_obs)
+        parts = [distance[:0]]
+        for block in torch.arange(len(s), device=s.device).split(BLOCK_ROWS):
+            rows = s[block].double()
+            residuals, seen = [z_bar[block] - self.wide.decoder(rows)], z_bar[block]
+            if self.local is not None and z_local is not None:
+                residuals.append(z_local[block] - self.local.decoder(rows))
+                seen = torch.cat([seen, z_local[block]], dim=1)
+            parts.append(self.detector.p_value(residuals, rows, seen, num_obs))
+        return torch.cat(parts)
+
+    def excess(self, s_star: Tensor, covariance: Tensor, adapted: Tensor) -> Tensor:
+        """What covariances `(B, d_s, d_s)` of adapted summaries have beyond that of simulations."""
+        value = torch.zeros_like(covariance)
+        if self.noise is not None and adapted.any():
+            value[adapted] = self.noise.excess(s_star[adapted], covariance[adapted])
+        return value
+
     def to(self, device: torch.device) -> Fitted:
         """The same on a device."""
         return replace(
             self,
-            features=self.features.to(device),
-            decoder=self.decoder.to(device),
+            embedding=self.embedding.to(device),
+            wide=self.wide.to(device),
+            local=None if self.local is None else self.local.to(device),
             null=self.null.to(device),
-            bank=self.bank.to(device),
+            detector=None if self.detector is None else self.detector.to(device),
             probe=self.probe.to(device),
+            noise=None if self.noise is None else self.noise.to(device),
         )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -74,53 +130,111 @@ class Fitted:
                 f"{type(self.decoder).__name__}, which mindist could not rebuild."
             )
         decoder_config, decoder_tensors = self.decoder.state()
-        config = {
-            "event_shape": list(self.features.event_shape),
-            "fitted_bandwidth": self.features.bandwidth,
+        embedding = self.embedding
+        config: dict[str, Any] = {
+            "event_shape": list(embedding.features.event_shape),
+            "fitted_bandwidth": embedding.features.bandwidth,
             "num_obs": self.num_obs,
             "numpy_summary": self.summarise.numpy,
             "decoder": names[type(self.decoder)],
             "decoder_config": decoder_config,
+            "least_mass": self.least_mass,
+            "score_threshold": self.score_threshold,
+            "continuous": self.continuous,
         }
         tensors = {f"decoder.{name}": value for name, value in decoder_tensors.items()}
         tensors |= {f"bank.{name}": value for name, value in vars(self.bank).items()}
         tensors |= {
-            "features.weight": self.features.weight,
+            "features.weight": embedding.features.weight,
             "null.noise": self.null.noise,
             "null.cross": self.null.cross,
             "null.error": self.null.error,
             "probe.x": self.probe,
             "probe.s": self.summarise(self.probe),
         }
+        config["error"] = self.wide.error
+        if embedding.local is not None and self.local is not None:
+            local_config, local_tensors = self.local.decoder.state()
+            config |= {
+                "local_bandwidth": embedding.local.bandwidth,
+                "local_decoder": local_config,
+                "local_error": self.local.error,
+            }
+            tensors |= {f"local.{name}": value for name, value in local_tensors.items()}
+            tensors |= {
+                f"local_bank.{name}": value for name, value in vars(self.local.bank).items()
+            }
+            tensors["local_features.weight"] = embedding.local.weight
+        if self.detector is not None:
+            config["detector"], detector_tensors = self.detector.state()
+            tensors |= {f"detector.{name}": value for name, value in detector_tensors.items()}
+        if self.noise is not None:
+            tensors |= {f"noise.{name}": value for name, value in vars(self.noise).items()}
+        if embedding.representation is not None:
+            rep_config, rep_tensors = embedding.representation.state()
+            config["representation"] = rep_config
+            tensors |= {f"representation.{name}": value for name, value in rep_tensors.items()}
+        if isinstance(embedding.representation, Encoded):
+            tensors["probe.seen"] = embedding.represent(self.probe)
         return config, tensors
 
     @classmethod
     def from_state(
-        cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], summary: Summary
+        cls,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        summary: Summary,
+        function: Callable[[Any], Any] | None = None,
     ) -> Fitted:
-        """Rebuild from `state` and the summary function, which is checked on the probe."""
+        """Rebuild from `state`, the summary, and the function that was the representation, if any.
+
+        Both are checked on the probe.
+        """
 
         def part(name: str) -> dict[str, Tensor]:
             prefix = f"{name}."
             return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
-        features = FourierFeatures(
-            **part("features"),
-            event_shape=torch.Size(config["event_shape"]),
-            bandwidth=config["fitted_bandwidth"],
+        def kernel(name: str, bandwidth: float) -> FourierFeatures:
+            return FourierFeatures(
+                **part(name), event_shape=torch.Size(config["event_shape"]), bandwidth=bandwidth
+            )
+
+        features = kernel("features", config["fitted_bandwidth"])
+        local = local_view = None
+        if "local_bandwidth" in config:
+            local = kernel("local_features", config["local_bandwidth"])
+            local_decoder = RidgeDecoder.from_state(config["local_decoder"], part("local"), local)
+            local_view = View(local_decoder, Bank(**part("local_bank")), config["local_error"])
+        representation = restore_representation(
+            config.get("representation"), part("representation"), function
         )
-        kind = DECODERS[config["decoder"]]
+        embedding = Embedding(features, local, representation)
         probe_x, probe_s = tensors["probe.x"], tensors["probe.s"]
+        if "probe.seen" in tensors:
+            checks.same_representation(embedding.represent(probe_x), tensors["probe.seen"])
         summarise = Summariser(summary, config["numpy_summary"], probe_s.shape[1])
         checks.same_summary(summarise(probe_x), probe_s)
+        decoder_kind = DECODERS[config["decoder"]]
+        # What 0.1.0 saved has one kernel, no weights and no detector but the distance.
+        null = NullDistances(**part("null"), num_obs=config["num_obs"])
+        error = config.get("error", float(null.distances(null.num_obs).mean()))
+        decoder = decoder_kind.from_state(config["decoder_config"], part("decoder"), features)
         return cls(
-            features,
-            kind.from_state(config["decoder_config"], part("decoder"), features),
-            NullDistances(**part("null"), num_obs=config["num_obs"]),
-            Bank(**part("bank")),
+            embedding,
+            View(decoder, Bank(**part("bank")), error),
+            local_view,
+            null,
+            Detector.from_state(config["detector"], part("detector"))
+            if "detector" in config
+            else None,
             summarise,
             config["num_obs"],
             probe_x,
+            config.get("least_mass", 1.0),
+            config.get("score_threshold", 0.0),
+            SummaryNoise(**part("noise")) if "noise.s" in tensors else None,
+            config.get("continuous", False),
         )
 
 

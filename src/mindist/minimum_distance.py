@@ -5,17 +5,19 @@ Offline, from the simulations that trained the posterior (Algorithm 1 of the pap
 .. math:: \bar z_i = \tfrac1N \textstyle\sum_n z(x_n^{(i)}), \qquad
     \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2 .
 
-For each observed dataset with summary :math:`s_0` and embedding :math:`\bar z`: detect, by the
-p-value of :math:`\|\mu(s_0) - \bar z\|^2` among held-out simulations; where it is at most alpha,
-move the summary to :math:`s^\star = \arg\min_s \|\mu(s) - \bar z\|^2`. The posterior is then
-queried at :math:`s^\star` instead of :math:`s_0`.
+where z sees a representation of each observation that is chosen by evidence, in a wide and a local
+kernel. For each observed dataset with summary :math:`s_0` and embedding :math:`\bar z`: detect, by
+the p-value of :math:`\|\mu(s_0) - \bar z\|^2` and of sharper statistics among simulations; where it
+is at most alpha, move the summary to :math:`s^\star = \arg\min_s \|\mu(s) - \bar z_w\|^2`, near
+simulated summaries and with the observations weighed by how well the model explains them. The
+posterior is then queried at :math:`s^\star` instead of :math:`s_0`.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -24,17 +26,25 @@ from torch import Tensor
 
 from mindist import checks, storage
 from mindist.adaptation import (
+    MAX_DATASETS,
     Adaptation,
     Bank,
     Detection,
+    Observations,
     Search,
-    Status,
-    search,
+    SummaryNoise,
+    View,
+    choose_representation,
+    efficient_bandwidth,
+    multiplicity,
 )
+from mindist.adapting import adapt_block
 from mindist.decoders import DECODERS, RidgeDecoder
-from mindist.detection import NullDistances
+from mindist.detection import MAX_NULL, Detector, NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
-from mindist.features.bandwidth import parse_bandwidth
+from mindist.features.bandwidth import efficiency_share, parse_bandwidth
+from mindist.features.embedding import Embedding, local_multiple
+from mindist.features.representation import REPRESENTATIONS, Representation, make_representation
 from mindist.features.stream import EmbeddedSimulations, embed_simulations
 from mindist.fitted import BLOCK_ROWS, Fitted
 from mindist.protocols import Array, Decoder, DensityDecoder, LeaveOneOut, Summary
@@ -42,10 +52,14 @@ from mindist.summarise import Summariser
 
 CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
 PAPER_VARIANTS = {
-    "rf": ("mlp", Search(solver="lbfgs", starts=("observed",))),
-    "dec": ("flow", Search(solver="adam", starts=("observed",))),
-    "kl": ("flow", Search(solver="adam", starts=("observed",), divergence="kl")),
+    "rf": ("mlp", Search("lbfgs", ("observed",), stay=0, reweight=0)),
+    "dec": ("flow", Search("adam", ("observed",), stay=0, reweight=0)),
+    "kl": ("flow", Search("adam", ("observed",), divergence="kl", stay=0, reweight=0)),
 }
+MASS_LEVEL, SCORE_LEVEL = 0.05, 0.99
+CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
+MAX_QUANTILE = 2**23
+BLOCK_BYTES = 2**27  # of features of single observations held at once
 
 
 class MinimumDistance:
@@ -54,11 +68,27 @@ class MinimumDistance:
     Arguments:
         summary: The summary function that the posterior was trained with, datasets
             `(B, N, *event)` to summaries `(B, d_s)`; tensors or NumPy arrays.
-        bandwidth: Of the Gaussian kernel: `"median"`, a multiple such as `"0.5 median"`, or a
-            number in the units of the data.
+        bandwidth: Of the wide Gaussian kernel, in which the summary is sought: `"median"`, the
+            median distance of simulated observations; a multiple such as `"0.5 median"`;
+            `"95% efficient"`, or any percentage, the narrowest with which the summaries of clean
+            simulations are found again at that share of their efficiency (the median, with a
+            warning, where none is); or a number in the units of the data.
+        representation: What the kernels see of an observation: `"auto"`, the one of those that suit
+            its shape with which simulated summaries are found again best; `"raw"`, itself (the
+            paper); `"identity"`, itself within the simulated range; `"standardised"`, each
+            coordinate in units of its standard deviation; `"signed-log"`, `"power-spectrum"`,
+            `"principal-components"`; or any function `(n, *event)` to `(n, D)`, such as a frozen
+            encoder, which is given again at `load`.
+        local: Whether to use a second, narrower kernel as well: .35, .5 or .7 times the bandwidth.
+            It weighs the observations, adds two statistics to the detection, and gives the search
+            a second summary to start its weights from.
+        detector: `"combined"`, several statistics of both kernels and of the summary, as one test,
+            or `"distance"`, the distance alone (the paper; also where the decoder has no closed
+            form).
         num_features: K, the number of random Fourier features (512: the paper).
-        frequencies: Of the features: `"random"`, independent, or `"sobol"`, evenly spread, with
-            which a result depends less on the seed.
+        frequencies: Of the features: `"sobol"`, evenly spread, with which densities of few
+            dimensions have less noise and a result depends less on the seed, or `"random"`,
+            independent (the paper).
         decoder: `"ridge"`, `"mlp"`, `"flow"`, or an unfitted decoder.
         search: Solver and starts, see `Search`.
         alpha: Level of the detection; only datasets with a p-value of at most alpha are adapted.
@@ -82,8 +112,11 @@ class MinimumDistance:
         summary: Summary,
         *,
         bandwidth: float | str = "median",
+        representation: str | Callable[[Any], Any] = "auto",
+        local: bool = True,
+        detector: str = "combined",
         num_features: int = 512,
-        frequencies: str = "random",
+        frequencies: str = "sobol",
         decoder: str | Decoder = "ridge",
         search: Search | None = None,
         alpha: float = 0.05,
@@ -99,6 +132,11 @@ class MinimumDistance:
             decoder = DECODERS[decoder]()
         self.summary = summary
         self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
+        if isinstance(representation, str):
+            checks.choice(representation, ("auto", "raw", *REPRESENTATIONS), "representation")
+        self.representation = representation
+        self.local = bool(local)
+        self.detector = checks.choice(detector, ("combined", "distance"), "detector")
         self.num_features = num_features
         self.frequencies = frequencies
         self.decoder = decoder
@@ -141,6 +179,10 @@ class MinimumDistance:
         return cls(
             summary,
             bandwidth=bandwidth,
+            representation="raw",
+            local=False,
+            detector="distance",
+            frequencies="random",
             decoder=decoder,
             search=options,
             alpha=alpha,
@@ -168,23 +210,18 @@ class MinimumDistance:
         decoder = copy.deepcopy(self.decoder)
         summarise = Summariser(self.summary)
 
-        def make_features(sample: Tensor) -> FourierFeatures:
-            bandwidth = choose_bandwidth(self.bandwidth, sample, sampling)
-            shape, size = tuple(sample.shape[2:]), self.num_features
-            drawn = FourierFeatures.draw(
-                shape,
-                size,
-                bandwidth=bandwidth,
-                generator=drawing,
-                frequencies=self.frequencies,
-            )
-            return drawn.to(self.device)
+        kept: list[tuple[Tensor, Tensor]] = []
+
+        def make_embedding(sample: Tensor, s_sample: Tensor) -> Embedding:
+            kept.append((sample[:MAX_DATASETS], s_sample[:MAX_DATASETS]))
+            made = self._embedding(sample, s_sample, decoder, summarise, sampling, drawing)
+            return made.to(self.device)
 
         simulations = embed_simulations(
             x,
             s,
             summarise=summarise,
-            make_features=make_features,
+            make_embedding=make_embedding,
             generator=sampling,
             num_points=decoder.num_points,
             device=self.device,
@@ -192,8 +229,50 @@ class MinimumDistance:
         )
         if hasattr(decoder, "progress"):
             decoder.progress = progress
-        self.fitted_ = self._learn(simulations, decoder, summarise, learning)
+        self.fitted_ = self._learn(simulations, decoder, summarise, learning, kept[0])
         return self
+
+    def _embedding(
+        self,
+        sample: Tensor,
+        s_sample: Tensor,
+        decoder: Decoder,
+        summarise: Summariser,
+        sampling: torch.Generator,
+        drawing: torch.Generator,
+    ) -> Embedding:
+        """Choose representation and bandwidths on a sample of simulations, and draw features."""
+        representation: Representation | None = None
+        rule = self.representation
+        if rule == "auto":
+            # A density decoder models the observations themselves.
+            dense = isinstance(decoder, DensityDecoder)
+            rule = "raw" if dense else choose_representation(sample, s_sample, self.bandwidth)
+        if rule != "raw":
+            representation = make_representation(rule, sample)
+        seen = sample if representation is None else representation(sample)
+        share = efficiency_share(self.bandwidth)
+        bandwidth = (
+            choose_bandwidth(self.bandwidth, seen, sampling)
+            if share is None
+            else efficient_bandwidth(share, sample, seen, s_sample, summarise, sampling)
+        )
+
+        def draw(width: float) -> FourierFeatures:
+            return FourierFeatures.draw(
+                tuple(seen.shape[2:]),
+                self.num_features,
+                bandwidth=width,
+                generator=drawing,
+                frequencies=self.frequencies,
+            )
+
+        wide = draw(bandwidth)
+        multiple = (
+            local_multiple(seen.reshape(*seen.shape[:2], -1), bandwidth) if self.local else None
+        )
+        local = None if multiple is None else draw(multiple * bandwidth)
+        return Embedding(wide, local, representation)
 
     def _learn(
         self,
@@ -201,30 +280,67 @@ class MinimumDistance:
         decoder: Decoder,
         summarise: Summariser,
         generator: torch.Generator,
+        sample: tuple[Tensor, Tensor],
     ) -> Fitted:
         """Fit the decoder, then calibrate on the simulations that were held out of its fit."""
-        s, z_bar, points = simulations.s, simulations.z_bar, simulations.points
+        s, points = simulations.s, simulations.points
+        embedding, num_obs = simulations.embedding, simulations.num_obs
+        z_bar, z_local = embedding.split(simulations.z_bar)
         size = checks.calibration_size(len(s), CALIBRATION_FRACTION, self.alpha)
         held_out, rest = (
             torch.randperm(len(s), generator=generator).to(s.device).tensor_split([size])
         )
-        features, num_obs = simulations.features, simulations.num_obs
         s_rest, z_rest = s[rest], z_bar[rest]
         decoder.fit(
             s_rest,
             z_rest,
             generator=generator,
             x=None if points is None else points[rest],
-            features=features,
+            features=embedding.features,
         )
         null = _calibrate(decoder, (s_rest, z_rest), (s[held_out], z_bar[held_out]), num_obs)
-        bank = Bank.of(s, z_bar, generator)
-        return Fitted(features, decoder, null, bank, summarise, num_obs, simulations.probe)
+        error = float(null.distances(num_obs).mean())
+        wide, local = View(decoder, Bank.of(s, z_bar, generator), error), None
+        ridge = RidgeDecoder()
+        if z_local is not None:
+            ridge.fit(s_rest, z_local[rest], generator=generator)
+            local = View(ridge, Bank.of(s, z_local, generator), ridge.held_out_error)
+        detector = None
+        if self.detector == "combined" and isinstance(decoder, RidgeDecoder):
+            few = rest[:MAX_NULL]
+            residuals = [decoder.leave_one_out_residuals(s[few], z_bar[few])]
+            if z_local is not None:
+                residuals.append(ridge.leave_one_out_residuals(s[few], z_local[few]))
+            detector = Detector.of(residuals, s[few], simulations.z_bar[few], num_obs, generator)
+        density = (wide if local is None else local).decoder
+        least_mass = _least_mass(density, s, z_bar if z_local is None else z_local)
+        x, s_x = sample
+        some = slice(CALIBRATION_DATASETS)
+        threshold = _score_threshold(embedding, density, x[some], s_x[some], least_mass)
+        noise = None
+        if self.search.reweight and self.search.divergence == "mmd":
+            # The paper's search does not count the observations that s* is made of.
+            bootstrap = torch.Generator().manual_seed(self.seed)
+            noise = SummaryNoise.of(summarise, x, s_x, s, bootstrap)
+        return Fitted(
+            embedding,
+            wide,
+            local,
+            null,
+            detector,
+            summarise,
+            num_obs,
+            simulations.probe,
+            least_mass,
+            threshold,
+            noise,
+            bool((multiplicity(sample[0]) == 1).all()),
+        )
 
     @property
     def event_shape(self) -> torch.Size:
         """The shape of one observation, as simulated."""
-        return self._fitted().features.event_shape
+        return self._fitted().embedding.event_shape
 
     def detect(self, x: Array) -> Detection:
         """Test whether observed datasets could have come from the simulator.
@@ -245,61 +361,39 @@ class MinimumDistance:
             force: Search for every dataset, detected or not.
 
         Returns:
-            For each dataset the summary with which to query the posterior. Its distance is never
-            larger than that of the observed summary (with `divergence="kl"`: its divergence).
+            For each dataset the summary with which to query the posterior. What was minimised,
+            `objective_star`, is never larger there than at the observed summary; `distance_star`,
+            the plain distance, is reported beside it.
         """
-        fitted = self._fitted()
         batch, single = checks.observed(x, self.event_shape)
         batch = batch.to(self.device)
         detection, z_bar = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
-        found, ends = self._search(batch[chosen], detection.s_obs[chosen], z_bar[chosen])
-        s_star, distance = detection.s_obs.clone(), detection.distance_obs.clone()
-        s_star[chosen] = found.to(s_star.dtype)
-        distance[chosen] = fitted.distance(s_star[chosen], z_bar[chosen])
-        if self.search.divergence == "mmd":
-            # Rounding s_star to the precision of the summaries may undo a tiny gain.
-            worse = ~(distance <= detection.distance_obs)
-            s_star[worse], distance[worse] = detection.s_obs[worse], detection.distance_obs[worse]
-        adapted = (s_star != detection.s_obs).any(1)
-        status = [Status.WELL_SPECIFIED] * len(batch)
-        for index, end in zip(chosen.nonzero()[:, 0].tolist(), ends, strict=True):
-            status[index] = end if adapted[index] else Status.KEPT_OBSERVED
-        result = Adaptation(
-            **vars(detection),
-            s_star=s_star,
-            distance_star=distance,
-            adapted=adapted,
-            status=tuple(status),
-        )
-        return result[0] if single else result
-
-    def _search(self, x: Tensor, s_obs: Tensor, z_bar: Tensor) -> tuple[Tensor, tuple[Status, ...]]:
-        """Search for every dataset, a bounded number of them at a time."""
         fitted = self._fitted()
-        found: list[Tensor] = [s_obs[:0].double()]
-        ends: tuple[Status, ...] = ()
-        for block in torch.arange(len(x), device=x.device).split(BLOCK_ROWS):
-            s_star, status = search(
-                fitted.decoder,
+        size = BLOCK_BYTES // (4 * batch.shape[1] * fitted.embedding.total)
+        blocks = torch.arange(len(batch), device=batch.device).split(max(1, size))
+        parts = [
+            adapt_block(
+                fitted,
                 self.search,
-                fitted.bank,
-                x=x[block],
-                s_obs=s_obs[block],
-                z_bar=z_bar[block],
-                generator=torch.Generator().manual_seed(self.seed),
-                head=fitted.head,
+                batch[b],
+                detection[b],
+                z_bar[b],
+                chosen[b],
+                seed=self.seed,
             )
-            found, ends = [*found, s_star], (*ends, *status)
-        return torch.cat(found), ends
+            for b in blocks
+        ]
+        result = Adaptation.join(parts)
+        return result[0] if single else result
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
-        z_bar = fitted.features.mean(batch).double()
+        z_bar, z_local = fitted.embedding.split(fitted.embedding.mean(batch).double())
         distance = fitted.distance(s_obs, z_bar)
-        p_value = fitted.null.p_value(distance, num_obs)
+        p_value = fitted.p_value(distance, s_obs, z_bar, z_local, num_obs)
         threshold = fitted.null.threshold(self.alpha, num_obs)
         return Detection(s_obs, distance, p_value, p_value <= self.alpha, threshold), z_bar
 
@@ -308,6 +402,8 @@ class MinimumDistance:
         config, tensors = self._fitted().state()
         config |= {
             "bandwidth": self.bandwidth,
+            "local": self.local,
+            "detection": self.detector,
             "frequencies": self.frequencies,
             "search": asdict(self.search),
             "alpha": self.alpha,
@@ -321,6 +417,7 @@ class MinimumDistance:
         path: str | os.PathLike[str],
         summary: Summary,
         *,
+        representation: Callable[[Any], Any] | None = None,
         device: str | torch.device = "cpu",
     ) -> MinimumDistance:
         """Read an estimator that `save` wrote.
@@ -329,15 +426,19 @@ class MinimumDistance:
             path: The folder that was passed to `save`.
             summary: The same summary function as at the fit; functions are not stored. It is
                 checked on a stored dataset.
+            representation: The same function as at the fit, where one was given; checked likewise.
             device: Where to compute.
         """
         config, tensors = storage.read_artefact(path, "MinimumDistance")
-        fitted = Fitted.from_state(config, tensors, summary)
-        options = config["search"]
+        fitted = Fitted.from_state(config, tensors, summary, representation)
+        options = {"stay": 0.0, "reweight": 0} | config["search"]
         starts = tuple(s if isinstance(s, str) else tuple(s) for s in options["starts"])
         mds = cls(
             summary,
             bandwidth=config["bandwidth"],
+            representation=representation or config.get("representation", {}).get("name", "raw"),
+            local=config.get("local", False),
+            detector=config.get("detection", "distance"),
             num_features=fitted.features.num_features,
             frequencies=config["frequencies"],
             decoder=fitted.decoder,
@@ -396,3 +497,22 @@ def _calibrate(
     with torch.no_grad():
         smooth = reference(s)
         return NullDistances.split(smooth - z_bar, decoder(s) - smooth, num_obs)
+
+
+def _least_mass(decoder: Decoder, s: Tensor, z_bar: Tensor) -> float:
+    """The mass of the model that 95% of the simulations exceed, each at its own summary."""
+    masses = []
+    with torch.no_grad():
+        for rows, seen in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
+            mu = decoder(rows.double())
+            masses.append((mu * seen.double()).sum(1) / mu.square().sum(1))
+    return float(torch.cat(masses).quantile(MASS_LEVEL))
+
+
+def _score_threshold(
+    embedding: Embedding, decoder: Decoder, x: Tensor, s: Tensor, least_mass: float
+) -> float:
+    """The outlier score that 99% of the observations of simulated datasets stay below."""
+    with torch.no_grad():
+        fit = Observations.of(embedding, x).fit(decoder(s.double()))
+    return float(fit.score(least_mass).flatten()[:MAX_QUANTILE].quantile(SCORE_LEVEL))

@@ -1,11 +1,42 @@
 """Adaptation: where the search starts, the search, and what it says about each dataset.
 
 May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `mindist.detection`,
-`mindist.checks`, `mindist.protocols`.
+`mindist.summarise`, `mindist.checks`, `mindist.protocols`.
 """
 
+from mindist.adaptation.efficiency import efficient_bandwidth
+from mindist.adaptation.influence import Influence, influence
+from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
+from mindist.adaptation.recovery import choose_representation
+from mindist.adaptation.response import Response
 from mindist.adaptation.result import Adaptation, Detection, Status
+from mindist.adaptation.reweight import minimised, reweighted_search
 from mindist.adaptation.search import ReducedHead, Search, search
+from mindist.adaptation.spread import NUM_POINTS, spread
 from mindist.adaptation.starts import Bank
+from mindist.adaptation.view import View
+from mindist.adaptation.weights import Observations, multiplicity
 
-__all__ = ["Adaptation", "Bank", "Detection", "ReducedHead", "Search", "Status", "search"]
+__all__ = [
+    "MAX_DATASETS",
+    "NUM_POINTS",
+    "Adaptation",
+    "Bank",
+    "Detection",
+    "Influence",
+    "Observations",
+    "ReducedHead",
+    "Response",
+    "Search",
+    "Status",
+    "SummaryNoise",
+    "View",
+    "choose_representation",
+    "efficient_bandwidth",
+    "influence",
+    "minimised",
+    "multiplicity",
+    "reweighted_search",
+    "search",
+    "spread",
+]

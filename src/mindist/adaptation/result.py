@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TypeVar
@@ -42,7 +43,7 @@ _MESSAGES = {
         "summary so far is used"
     ),
     Status.KEPT_OBSERVED: (
-        "no summary with a smaller distance was found: the observed one is used"
+        "no summary that fits the data better was found: the observed one is used"
     ),
 }
 
@@ -54,9 +55,11 @@ class Detection:
     Arguments:
         s_obs: Observed summaries `(B, d_s)`.
         distance_obs: Squared distance of the embedding from the decoder's at `s_obs`, `(B,)`.
-        p_value: Share of null distances at least as large, `(B,)`; never 0.
+        p_value: Share of simulated datasets that look at least as unlike simulations, by the
+            combined test or by the distance alone, `(B,)`; never 0.
         misspecified: Whether `p_value` is at most alpha, `(B,)`.
-        threshold: The squared distance above which a dataset is misspecified at level alpha.
+        threshold: The squared distance that a share alpha of simulated datasets exceed. It decides
+            where the distance alone is the test.
     """
 
     s_obs: Tensor
@@ -98,19 +101,56 @@ class Detection:
 
 @dataclass(frozen=True, repr=False)
 class Adaptation(Detection):
-    """A detection and the summaries with which to query the posterior.
+    """A detection, the summaries with which to query the posterior, and what observations say.
 
     Arguments:
         s_star: Adapted summaries `(B, d_s)`; bitwise `s_obs` where not adapted.
-        distance_star: Squared distance at `s_star`, `(B,)`; never above `distance_obs`.
+        distance_star: Squared distance at `s_star`, `(B,)`, of the data without weights.
+        objective_obs: What was minimised, at `s_obs`, `(B,)`: the distance of the weighted data,
+            plus the term that keeps near simulations.
+        objective_star: The same at `s_star`, `(B,)`; never above `objective_obs`.
         adapted: Whether `s_star` differs from `s_obs`, `(B,)`.
         status: A `Status` for each dataset; a plain `Status` for one dataset.
+        weights: Of each observation in the adapted summary, `(B, N)`, 1 where not adapted.
+        epsilon: Estimated contaminated fraction `(B,)`, given `s_star`.
+        epsilon_error: Its standard error `(B,)`.
+        outlier_score: For each observation between 0 and 1, `(B, N)`: the data's density over the
+            sum of the data's and the model's.
+        outliers: Where the score is above that of 99% of simulated observations, and the model's
+            density below half of the data's, `(B, N)`.
+        influence: How much mass at an observation moves `s_star`, `(B, N, d_s)`: observed once more
+            among N, it moves it by a N-th of this.
+        covariance: Sampling covariance, `(B, d_s, d_s)`, from the influences: of `s_star`, or where
+            not adapted of what a search without weights would find near `s_obs`.
+        excess: What it has beyond the covariance of a summary of simulated data, which a posterior
+            knows of, `(B, d_s, d_s)`; 0 where not adapted, and where that one is not known.
     """
 
     s_star: Tensor
     distance_star: Tensor
+    objective_obs: Tensor
+    objective_star: Tensor
     adapted: Tensor
     status: tuple[Status, ...] | Status
+    weights: Tensor
+    epsilon: Tensor
+    epsilon_error: Tensor
+    outlier_score: Tensor
+    outliers: Tensor
+    influence: Tensor
+    covariance: Tensor
+    excess: Tensor
+
+    @classmethod
+    def join(cls, parts: Sequence[Adaptation]) -> Adaptation:
+        """One batch of several, with the same threshold."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        names = [f.name for f in fields(cls) if f.name not in ("threshold", "status")]
+        joined = {name: torch.cat([getattr(p, name) for p in parts]) for name in names}
+        status = tuple(Status(one) for p in parts for one in p.status)
+        return cls(threshold=first.threshold, status=status, **joined)
 
     @property
     def message(self) -> str | tuple[str, ...]:

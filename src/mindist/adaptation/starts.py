@@ -3,8 +3,9 @@ r"""Where the search starts.
 `"observed"` is the paper's start, :math:`s_0 = f(\tilde x)`; it may lie hundreds of standard
 deviations outside the simulated summaries, where no decoder can be trusted. `"nearest"` is the
 summary of the simulated dataset whose embedding is nearest to the observed one, found by one
-matrix product. `"mean"`, `"perturbed"`, a given vector and restarts follow the paper's
-initialisation ablation.
+matrix product; `"cloud"` is the mean summary of the 50 whose embeddings have the largest cosine
+with it (`mindist.adaptation.cloud`). `"mean"`, `"perturbed"`, a given vector and restarts follow
+the paper's initialisation ablation.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 
 from mindist import checks
+from mindist.adaptation.cloud import Cloud, most_alike
 
 Start = str | tuple[float, ...]
-NAMES = ("observed", "nearest", "mean", "perturbed")
+NAMES = ("observed", "nearest", "cloud", "mean", "perturbed")
 MAX_BANK = 10_000  # a start only has to fall into the right basin; 20 MB at K = 512
 BLOCK_ELEMENTS = 2**24
 
@@ -59,6 +61,10 @@ class Bank:
         index = [(half_norm - z @ self.z_bar.T).argmin(1) for z in z_bar.float().split(rows)]
         return self.s[torch.cat(index)] if index else self.s[:0]
 
+    def cloud(self, z_bar: Tensor) -> Cloud:
+        """Where datasets with embeddings similar to `(B, K)` have their summaries."""
+        return Cloud.of(self.s[most_alike(z_bar, self.z_bar)], self.scale)
+
     def to(self, device: torch.device) -> Bank:
         """The same bank on another device."""
         return Bank(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
@@ -71,6 +77,7 @@ def starting_points(
     z_bar: Tensor,
     bank: Bank,
     generator: torch.Generator,
+    cloud: Cloud | None = None,
 ) -> Tensor:
     """All starts of all datasets in one batch.
 
@@ -81,6 +88,7 @@ def starting_points(
         z_bar: Observed mean embeddings `(B, K)`.
         bank: Simulated datasets to start from.
         generator: Draws the perturbations, normal with the spread of the simulated summaries.
+        cloud: The clouds of the datasets, where they are known already.
 
     Returns:
         Starting points `(B, S, d_s)`, float64.
@@ -97,6 +105,8 @@ def starting_points(
             points.append(s_obs)
         elif start == "nearest":
             points.append(bank.nearest(z_bar))
+        elif start == "cloud":
+            points.append((cloud or bank.cloud(z_bar)).centre)
         elif start == "mean":
             points.append(bank.centre.expand_as(s_obs))
         elif start == "perturbed":

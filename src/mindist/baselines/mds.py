@@ -6,14 +6,16 @@ simulations, and an NPE queried at the summary :math:`s^\star` that it finds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Adaptation, Search
+from mindist.adaptation import Adaptation
 from mindist.baselines.method import Method, Options, Simulations, one_dataset
 from mindist.baselines.npe import train_neural_posterior
 from mindist.minimum_distance import PAPER_VARIANTS, MinimumDistance
@@ -29,10 +31,11 @@ class MinimumDistanceMethod:
 
     Arguments:
         posterior: Over raw datasets.
+        fit_seconds: How long the fit of the estimator took, NaN if that is not known.
     """
 
-    def __init__(self, posterior: RobustPosterior) -> None:
-        self.posterior = posterior
+    def __init__(self, posterior: RobustPosterior, fit_seconds: float = math.nan) -> None:
+        self.posterior, self.fit_seconds = posterior, fit_seconds
 
     def adapt(self, x: Array) -> Adaptation:
         """What was found about the datasets."""
@@ -56,19 +59,56 @@ class MinimumDistanceMethod:
         return self.posterior.sample_batched(sample_shape, batch, seed=seed)
 
 
+class Forced:
+    """A fitted estimator that adapts every dataset, detected or not: the ablation of its gate.
+
+    Arguments:
+        mds: A fitted `MinimumDistance`, of which this has everything else.
+    """
+
+    def __init__(self, mds: MinimumDistance) -> None:
+        self._mds = mds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mds, name)
+
+    def adapt(self, x: Array) -> Adaptation:
+        """`MinimumDistance.adapt` with `force=True`."""
+        return self._mds.adapt(x, force=True)
+
+
+def robust_method(
+    posterior: Any, mds: MinimumDistance, options: Options, fit_seconds: float = math.nan
+) -> MinimumDistanceMethod:
+    """A fitted estimator in front of a posterior over summaries.
+
+    Arguments:
+        posterior: Over summaries.
+        mds: A fitted estimator.
+        options: Whether to adapt everything, and to widen the posterior.
+        fit_seconds: How long the fit took.
+    """
+    chosen: Any = Forced(mds) if options.force else mds
+    robust = RobustPosterior(posterior, chosen, uncertainty=options.uncertainty)
+    return MinimumDistanceMethod(robust, fit_seconds)
+
+
 def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistance:
     """The estimator of a variant: "default", or one of the paper's, "rf", "dec" and "kl"."""
     checks.choice(variant, ("default", *PAPER_VARIANTS), "variant")
-    decoder, search = PAPER_VARIANTS.get(variant, ("ridge", Search()))
-    return MinimumDistance(
-        summary,
-        bandwidth=options.bandwidth,
-        num_features=options.num_features,
-        decoder=decoder,
-        search=replace(search, **options.search),
-        alpha=options.alpha,
-        seed=options.seed,
-    )
+    chosen: dict[str, Any] = {"bandwidth": options.bandwidth, "alpha": options.alpha}
+    if variant in PAPER_VARIANTS:
+        if options.estimator:
+            raise ValueError(
+                f"{next(iter(options.estimator))}: an option of the default, 'mds'; the paper's "
+                "variants are what the paper says."
+            )
+        mds = MinimumDistance.paper(summary, variant=variant, seed=options.seed, **chosen)
+    else:
+        mds = MinimumDistance(summary, seed=options.seed, **chosen, **options.estimator)
+    mds.num_features = options.num_features
+    mds.search = replace(mds.search, **options.search)
+    return mds
 
 
 def train_minimum_distance(
@@ -77,7 +117,7 @@ def train_minimum_distance(
     """Train an NPE, or take the one of the options, and fit the estimator beside it."""
     npe = train_neural_posterior(task, simulations, options)
     mds = unfitted(variant, npe.summary, options).fit(simulations.x)
-    return MinimumDistanceMethod(RobustPosterior(npe.posterior, mds))
+    return robust_method(npe.posterior, mds, options)
 
 
 def minimum_distance_builder(variant: str) -> Builder:
@@ -87,8 +127,10 @@ def minimum_distance_builder(variant: str) -> Builder:
 
 __all__ = [
     "Builder",
+    "Forced",
     "MinimumDistanceMethod",
     "minimum_distance_builder",
+    "robust_method",
     "train_minimum_distance",
     "unfitted",
 ]

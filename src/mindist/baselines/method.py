@@ -84,6 +84,10 @@ class Options:
         num_features: Of MDS, as in `MinimumDistance`.
         alpha: Of MDS, as in `MinimumDistance`.
         search: Fields of `Search` that differ from the variant's, such as `{"restarts": 10}`.
+        estimator: Arguments of the default `MinimumDistance` that differ, such as
+            `{"local": False}`.
+        force: Of MDS, whether to adapt every dataset, detected or not.
+        uncertainty: Of MDS, as in `RobustPosterior`.
         checkpoint: Path of the TabPFN weights of NPE-PFN; by default where `make tabpfn` put them.
         seed: Of everything random in training.
     """
@@ -98,6 +102,9 @@ class Options:
     num_features: int = 512
     alpha: float = 0.05
     search: Mapping[str, Any] = field(default_factory=dict)
+    estimator: Mapping[str, Any] = field(default_factory=dict)
+    force: bool = False
+    uncertainty: bool | None = None
     checkpoint: str | os.PathLike[str] | None = None
     seed: int = 0
 

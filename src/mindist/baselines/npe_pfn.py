@@ -17,10 +17,9 @@ import importlib.util
 import os
 from pathlib import Path
 
-from mindist.baselines.mds import MinimumDistanceMethod, unfitted
+from mindist.baselines.mds import MinimumDistanceMethod, robust_method, unfitted
 from mindist.baselines.method import Options, Simulations
 from mindist.baselines.npe import NeuralPosterior
-from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.sbi_bridge import train_pfn
 from mindist.tasks.task import Task
 
@@ -54,7 +53,7 @@ def train_pfn_minimum_distance(
     """NPE-PFN queried at minimum-distance summaries (the paper's variant, MDS-RF)."""
     pfn = train_pfn_posterior(task, simulations, options)
     mds = unfitted("rf", pfn.summary, options).fit(simulations.x)
-    return MinimumDistanceMethod(RobustPosterior(pfn.posterior, mds))
+    return robust_method(pfn.posterior, mds, options)
 
 
 def checkpoint_path(options: Options) -> Path:

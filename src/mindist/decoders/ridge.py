@@ -173,13 +173,21 @@ class RidgeDecoder:
             s: The summaries that `fit` saw, `(M, d_s)`.
             z_bar: The mean embeddings that `fit` saw, `(M, K)`.
         """
-        distances = []
-        for rows, targets in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
-            h = self.basis(rows.double())
-            residual = targets.double() - h @ self.weight - self.bias
-            leverage = 1 / self._count + ((h - self._centre) @ self._whitener).square().sum(-1)
-            distances.append(residual.square().sum(-1) / (1 - leverage).square())
-        return torch.cat(distances)
+        blocks = zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
+        return torch.cat([self._left_out(*block).square().sum(-1) for block in blocks])
+
+    @torch.no_grad()
+    def leave_one_out_residuals(self, s: Tensor, z_bar: Tensor) -> Tensor:
+        r"""Residuals :math:`\bar z_i - \mu_{-i}(s_i)`, `(M, K)`, arguments as `leave_one_out`."""
+        blocks = zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
+        return torch.cat([self._left_out(*block) for block in blocks])
+
+    def _left_out(self, s: Tensor, z_bar: Tensor) -> Tensor:
+        """Leave-one-out residuals of some of the simulations."""
+        h = self.basis(s.double())
+        leverage = 1 / self._count + ((h - self._centre) @ self._whitener).square().sum(-1)
+        residual: Tensor = (z_bar.double() - h @ self.weight - self.bias) / (1 - leverage)[:, None]
+        return residual
 
     def state(self) -> State:
         """Configuration and tensors from which the fitted decoder can be rebuilt."""
@@ -203,7 +211,10 @@ class RidgeDecoder:
 
     @classmethod
     def from_state(
-        cls, config: dict[str, Any], tensors: dict[str, Tensor], features: FeatureMap
+        cls,
+        config: dict[str, Any],
+        tensors: dict[str, Tensor],
+        features: FeatureMap | None = None,
     ) -> RidgeDecoder:
         """Rebuild a fitted decoder; without `leave_one_out`, whose matrices are not stored."""
         del features

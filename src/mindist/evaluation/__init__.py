@@ -13,6 +13,7 @@ from mindist.evaluation.metrics import (
     predictive_mmd,
     reference_mmd,
     rmse,
+    roc_auc,
     summary_distance,
 )
 
@@ -24,5 +25,6 @@ __all__ = [
     "predictive_mmd",
     "reference_mmd",
     "rmse",
+    "roc_auc",
     "summary_distance",
 ]

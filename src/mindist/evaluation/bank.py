@@ -23,6 +23,7 @@ from mindist import checks
 from mindist.baselines.method import Simulations
 from mindist.evaluation.cell import BankSpec, TestSpec, canonical
 from mindist.tasks import Task, get_task
+from mindist.tasks.contaminations import Population, Setting, contaminate
 from mindist.tasks.molecule import Molecule, hsp90, synthetic_chain
 
 MAX_BYTES = 2 * 2**30
@@ -163,16 +164,30 @@ def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
     }
     x_obs = torch.cat(
         [
-            task.contaminate(
-                block,
-                test.epsilon,
-                generator=generator("contamination", block=index, **what),
-                **test.contamination,
+            _contaminated(bank, test, *block, generator("contamination", block=index, **what))
+            for index, block in enumerate(
+                zip(theta.split(TEST_BLOCK), x_clean.split(TEST_BLOCK), strict=True)
             )
-            for index, block in enumerate(x_clean.split(TEST_BLOCK))
         ]
     )
     return Datasets(theta[: test.num], x_clean[: test.num], x_obs[: test.num])
+
+
+def _contaminated(
+    bank: BankSpec, test: TestSpec, theta: Tensor, x: Tensor, source: torch.Generator
+) -> Tensor:
+    """The task's own contamination of datasets `(b, N, *event)`, or one of another kind."""
+    if "kind" not in test.contamination:
+        return make_task(bank).contaminate(x, test.epsilon, generator=source, **test.contamination)
+    population = _population(canonical(replace(bank, num=0, seed=0)))
+    setting = Setting(population, theta, source)
+    return contaminate(x, test.epsilon, setting, task=bank.task, **test.contamination)
+
+
+@cache
+def _population(key: str) -> Population:
+    """Of all observations of a task, the same for every bank."""
+    return Population.of_task(make_task(BankSpec(**json.loads(key))))
 
 
 def _clean(bank: BankSpec, num_obs: int, num_blocks: int) -> tuple[Tensor, Tensor]:

@@ -14,12 +14,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 RESULTS_VERSION = 2
 """Part of every address: raise it when a change of the code changes results."""
+
+METHOD_VERSIONS: Mapping[str, int] = {"mds": 3}
+"""Part of the addresses of one method's fits and cells alone: raise it when only this method
+changes. A method that is not here has the version 1, which stands in no address.
+
+mds: 3 has a representation, a local kernel, weights, a combined detector and the uncertainty of its
+summary."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,11 @@ class Recipe:
         learned_summary: Whether the NPE's summary is learned jointly.
         options: Of the method, JSON values: "bandwidth" (a number or a string), "penalty",
             "error_model" ({"rho": ..., "tau": ...}), "starts" (list of names or vectors),
-            "restarts", "alpha", "num_features", "solver", "search_seed"; "max_num_epochs" (of what
-            the method trains itself, beside the shared NPE); "num_simulations" (NPE-RS: how many
-            of the bank's simulations it trains on).
+            "restarts", "alpha", "num_features", "solver", "search_seed"; of the default MDS also
+            "representation", "local", "detector", "decoder", "frequencies", "stay", "reweight",
+            "feedback", "distinct", "uncertainty" and "force" (adapt every dataset, detected or
+            not); "max_num_epochs" (of what the method trains itself, beside the shared NPE);
+            "num_simulations" (NPE-RS: how many of the bank's simulations it trains on).
     """
 
     method: str
@@ -72,7 +81,8 @@ class TestSpec:
 
     Arguments:
         epsilon: Contaminated fraction.
-        contamination: Other arguments of the task's `contaminate`, such as `{"delta": 5.0}`.
+        contamination: Other arguments of the task's `contaminate`, such as `{"delta": 5.0}`; or,
+            with a "kind", one of `mindist.tasks.contaminations` and its options.
         num: B, how many test datasets. Clean test datasets depend on the bank's task, options and
             seed only: all methods, fractions and contaminations are compared on the same ones.
         num_obs: N of the test datasets; None for that of the task.
@@ -128,9 +138,37 @@ def _plain(value: Any) -> Any:
 
 
 def address(*specs: Any) -> str:
-    """The content address of one or several configurations."""
-    text = "\n".join([f"mindist results {RESULTS_VERSION}", *map(canonical, specs)])
-    return hashlib.sha256(text.encode()).hexdigest()
+    """The content address of one or several configurations, with the versions of their methods.
+
+    Example:
+        >>> address(BankSpec("oup", 10))[:8], address(Recipe("npe"))[:8], address(Recipe("mds"))[:8]
+        ('e463f85c', '22a540e0', 'a4cc939a')
+    """
+    lines = [f"mindist results {RESULTS_VERSION}", *map(canonical, specs)]
+    lines += [f"{name} {number}" for name, number in method_versions(specs).items()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-__all__ = ["RESULTS_VERSION", "BankSpec", "Cell", "Recipe", "TestSpec", "address", "canonical"]
+def method_versions(specs: Iterable[Any]) -> dict[str, int]:
+    """The versions, other than the first, of the methods of recipes and cells.
+
+    Example:
+        >>> method_versions([Recipe("npe"), Recipe("mds")])
+        {'mds': 3}
+    """
+    recipes = (spec.recipe if isinstance(spec, Cell) else spec for spec in specs)
+    methods = dict.fromkeys(recipe.method for recipe in recipes if isinstance(recipe, Recipe))
+    return {name: METHOD_VERSIONS[name] for name in methods if name in METHOD_VERSIONS}
+
+
+__all__ = [
+    "METHOD_VERSIONS",
+    "RESULTS_VERSION",
+    "BankSpec",
+    "Cell",
+    "Recipe",
+    "TestSpec",
+    "address",
+    "canonical",
+    "method_versions",
+]

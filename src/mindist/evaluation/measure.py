@@ -1,6 +1,7 @@
 """The rows of one cell: what a method did on each test dataset, and how good it was.
 
-Every row has the same columns; what a method or a task does not have is NaN. All but
+Every row has the same columns; what a method or a task does not have is NaN, and so is what a
+cell that was stored by an earlier version did not measure yet, once rows are put together. All but
 `TIMES` are determined by the cell: its test datasets, posterior draws and simulated predictions
 have seeds derived from the configuration.
 """
@@ -27,6 +28,7 @@ from mindist.evaluation.metrics import (
     predictive_mmd,
     reference_mmd,
     rmse,
+    roc_auc,
     summary_distance,
 )
 from mindist.evaluation.recipe import VARIANTS
@@ -39,7 +41,7 @@ from mindist.tasks import Task
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 REFERENCE_DRAWS = 2_000  # at most, of the exact posterior given the clean data
 KEPT_DATASETS = 4
-TIMES = ("seconds",)
+TIMES = ("seconds", "fit_seconds")
 """Columns that are not determined by the configuration."""
 
 
@@ -69,6 +71,8 @@ def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataF
         columns: dict[str, Any] = {
             **_summaries(task, method, query, data, reference),
             **_detection(found),
+            **_observations(found, data),
+            "fit_seconds": getattr(method, "fit_seconds", math.nan),
             **_metrics(cell, task, draws, data, reference.bandwidth),
         }
     num = len(query)
@@ -149,6 +153,17 @@ def _detection(found: Any) -> dict[str, Any]:
     }
 
 
+def _observations(found: Any, data: Datasets) -> dict[str, Any]:
+    """What minimum-distance summaries say about single observations; NaN for other methods."""
+    names = ("outlier_auc", "false_outliers", "epsilon_hat", "epsilon_error")
+    if found is None:
+        return dict.fromkeys(names, math.nan)
+    wrong = (data.x_obs != data.x_clean).flatten(2).any(2)
+    flagged = (found.outliers & ~wrong).double().sum(1) / (~wrong).double().sum(1)  # NaN for 0 / 0
+    values = (roc_auc(found.outlier_score, wrong), flagged, found.epsilon, found.epsilon_error)
+    return dict(zip(names, values, strict=True))
+
+
 def _metrics(
     cell: Cell, task: Task, draws: Draws | None, data: Datasets, bandwidth: float
 ) -> dict[str, Any]:
@@ -184,14 +199,22 @@ def _predictive(cell: Cell, task: Task, draws: Draws, x_clean: Tensor, bandwidth
 
 
 def _against_exact(cell: Cell, task: Task, samples: Tensor, x_clean: Tensor) -> Any:
-    """The MMD `(B,)` from the exact posterior given the clean data, where the task has one."""
+    """The MMD `(B,)` from the exact posterior given the clean data, where the task has one.
+
+    NaN for a dataset whose samples are not finite: a network that is asked at a summary of a
+    million may answer nothing else.
+    """
     exact = getattr(task, "posterior", None)
     if exact is None:
         return math.nan
     num = min(REFERENCE_DRAWS, len(samples))
     with seeded(derived_seed("exact", **_drawn_for(cell))):
         drawn = exact(x_clean).sample((num,))
-    return reference_mmd(samples[:num], drawn)
+    values = torch.full((len(x_clean),), math.nan, dtype=drawn.dtype)
+    finite = samples.isfinite().all(-1).all(0)
+    if finite.any():
+        values[finite] = reference_mmd(samples[:num, finite], drawn[:, finite])
+    return values
 
 
 def _with_samples(

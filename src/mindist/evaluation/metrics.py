@@ -178,6 +178,36 @@ def detection_rate(misspecified: Tensor) -> Tensor:
     return misspecified.double().mean(-1)
 
 
+def roc_auc(score: Tensor, wrong: Tensor) -> Tensor:
+    r"""The area under the ROC curve of a score of observations.
+
+    .. math:: \mathrm{AUC} = \Pr(\text{score}_i > \text{score}_j)
+        + \tfrac12 \Pr(\text{score}_i = \text{score}_j)
+
+    for a wrong observation i and a right one j: 1 where the score tells them apart, 1/2 where it
+    knows nothing.
+
+    Arguments:
+        score: Of each observation, `(B, N)`, larger where it looks wrong.
+        wrong: Which observations are, `(B, N)`.
+
+    Returns:
+        Areas `(B,)`; NaN for a dataset whose observations are all right, or all wrong.
+
+    Example:
+        >>> score = torch.tensor([[0.1, 0.9, 0.9], [0.5, 0.5, 0.5]])
+        >>> wrong = torch.tensor([[False, True, False], [False, False, False]])
+        >>> roc_auc(score, wrong)
+        tensor([0.7500,    nan], dtype=torch.float64)
+    """
+    values = []
+    for own, bad in zip(score.double(), wrong, strict=True):
+        difference = own[bad][:, None] - own[~bad]
+        above = (difference > 0).double() + 0.5 * (difference == 0).double()
+        values.append(above.mean() if above.numel() else above.new_tensor(math.nan))
+    return torch.stack(values)
+
+
 def mean_and_standard_error(values: Tensor) -> tuple[Tensor, Tensor]:
     """Mean over test datasets, and its standard error.
 
@@ -206,5 +236,6 @@ __all__ = [
     "predictive_mmd",
     "reference_mmd",
     "rmse",
+    "roc_auc",
     "summary_distance",
 ]

@@ -18,11 +18,15 @@ VARIANTS = {
 }
 """The variant of `MinimumDistance` that a method uses."""
 
-FIT_OPTIONS = ("bandwidth", "num_features")  # of MDS; the others concern the search alone
-SEARCH_OPTIONS = ("solver", "starts", "restarts")
+ESTIMATOR_OPTIONS = ("representation", "local", "detector", "decoder", "frequencies")
+FIT_OPTIONS = ("bandwidth", "num_features", *ESTIMATOR_OPTIONS)  # the others leave the fit alone
+SEARCH_OPTIONS = ("solver", "starts", "restarts", "stay", "reweight", "feedback", "distinct")
+QUERY_OPTIONS = ("uncertainty", "force")
+PLAIN_OPTIONS = ("bandwidth", "num_features", "alpha", "penalty", *QUERY_OPTIONS)
 OPTIONS = (
     *FIT_OPTIONS,
     *SEARCH_OPTIONS,
+    *QUERY_OPTIONS,
     "alpha",
     "search_seed",
     "penalty",
@@ -61,12 +65,13 @@ def options_of(bank: BankSpec, recipe: Recipe, **others: Any) -> Options:
         checks.choice(name, OPTIONS, "option")
     own = {"max_num_epochs"} & given.keys()
     training = {**recipe.training, **{name: given[name] for name in own}}
-    chosen = {name: given[name] for name in (*FIT_OPTIONS, "alpha", "penalty") if name in given}
+    chosen = {name: given[name] for name in PLAIN_OPTIONS if name in given}
     if "error_model" in given:
         chosen["error_model"] = SpikeAndSlab(**given["error_model"])
     return Options(
         training=Training(**training),
         learned_summary=recipe.learned_summary,
+        estimator={name: given[name] for name in ESTIMATOR_OPTIONS if name in given},
         search={name: given[name] for name in SEARCH_OPTIONS if name in given},
         seed=bank.seed,
         **chosen,

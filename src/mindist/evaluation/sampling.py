@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mindist.adaptation import NUM_POINTS
 from mindist.baselines.mds import MinimumDistanceMethod
 from mindist.baselines.rnpe import LatentSummaryPosterior
 from mindist.posteriors.backend import find_backend
-from mindist.posteriors.query import BoundedQueries
-from mindist.posteriors.rejection import Budget, draw_mixture
+from mindist.posteriors.rejection import Budget
 from mindist.posteriors.seeding import seeded
+from mindist.posteriors.uncertain import Conditions, UncertainQueries
 from mindist.tasks import Task
 
 MAX_DRAWS = 100  # for each sample; a posterior with less than a hundredth inside is not one
@@ -53,19 +54,20 @@ def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Dra
     if isinstance(method, LatentSummaryPosterior):  # asked at many summaries, not at one
         samples = method.sample_batched((num_samples,), x, seed=seed).float()
         return Draws(samples, torch.full((len(x),), len(samples)))
-    posterior: Any = method.posterior
     if isinstance(method, MinimumDistanceMethod):
-        posterior = posterior.posterior
-    queries = BoundedQueries(find_backend(posterior), MAX_DRAWS)
-    s = queries.checked(method.used_summary(x).to(queries.backend.device, torch.float32))
-    return _at_summaries(queries, s, num_samples, seed)
+        robust = method.posterior
+        return _at_summaries(robust.queries, robust.conditions(x), num_samples, seed)
+    queries = UncertainQueries(find_backend(method.posterior), MAX_DRAWS, NUM_POINTS)
+    s = method.used_summary(x).to(queries.backend.device, torch.float32)
+    conditions = Conditions.certain(queries.certain.checked(s))
+    return _at_summaries(queries, conditions, num_samples, seed)
 
 
-def _at_summaries(queries: BoundedQueries, s: Tensor, num_samples: int, seed: int) -> Draws:
-    """Samples at summaries `(B, d_s)`, unrejected where rejection comes to nothing."""
+def _at_summaries(queries: UncertainQueries, s: Conditions, num_samples: int, seed: int) -> Draws:
+    """Samples at the summaries of B datasets, unrejected where rejection comes to nothing."""
     budget = Budget(MAX_DRAWS)
-    with seeded(seed, s.device):
-        drawn = draw_mixture(queries.backend.components, s, num_samples, budget, {})
+    with seeded(seed, s.s.device):
+        drawn = queries.draw(num_samples, s, budget)
     if drawn.complete:
         return Draws(drawn.samples.float(), drawn.obtained)  # TabPFN's are float64
     short, inside = drawn.obtained < num_samples, drawn.obtained.clone()

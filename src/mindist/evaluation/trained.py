@@ -8,7 +8,9 @@ there already.
 
 from __future__ import annotations
 
+import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from mindist import checks, storage
 from mindist.baselines import METHODS, Method, NeuralPosterior
-from mindist.baselines.mds import MinimumDistanceMethod, unfitted
+from mindist.baselines.mds import robust_method, unfitted
 from mindist.baselines.method import Simulations
 from mindist.baselines.nnpe import NoisyPosterior, Squash
 from mindist.baselines.npe import summary_network
@@ -39,10 +41,10 @@ from mindist.features.bandwidth import median_distance
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.embedding import EmbeddingSummary
 from mindist.posteriors.guards import warn_user
-from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.sbi_storage import load_posterior, save_posterior
 
 T = TypeVar("T")
+SECONDS_NAME = "fit_seconds.txt"  # beside a fitted estimator, for the table of decoders
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,10 @@ def get_estimator(store: Store, bank: BankSpec, recipe: Recipe) -> MinimumDistan
         summary = get_npe(store, bank, recipe).summary
 
     def make(path: Path) -> None:
-        mds = unfitted(VARIANTS[fit.method], summary, options_of(bank, fit))
-        mds.fit(simulate_bank(bank).x).save(path)
+        mds, x = unfitted(VARIANTS[fit.method], summary, options_of(bank, fit)), simulate_bank(bank)
+        start = time.perf_counter()
+        mds.fit(x.x).save(path)
+        (path / SECONDS_NAME).write_text(f"{time.perf_counter() - start:.3f}\n")
 
     what = f"the {fit.method} of {bank.task}"
     load = MinimumDistance.load
@@ -116,6 +120,14 @@ def get_estimator(store: Store, bank: BankSpec, recipe: Recipe) -> MinimumDistan
     mds.search, mds.alpha = wanted.search, wanted.alpha
     mds.seed = int(recipe.options.get("search_seed", bank.seed))
     return mds
+
+
+def fit_seconds(store: Store, bank: BankSpec, recipe: Recipe) -> float:
+    """How long the fit of a stored estimator took, NaN where nobody has noted it."""
+    try:
+        return float((store.trained / address(bank, fit_recipe(recipe)) / SECONDS_NAME).read_text())
+    except (OSError, ValueError):
+        return math.nan
 
 
 def get_method(
@@ -143,7 +155,9 @@ def get_method(
         )
     if name in VARIANTS:
         posterior = cast(NeuralPosterior, npe).posterior
-        return MinimumDistanceMethod(RobustPosterior(posterior, get_estimator(store, bank, recipe)))
+        mds = get_estimator(store, bank, recipe)
+        seconds = fit_seconds(store, bank, recipe)
+        return robust_method(posterior, mds, options_of(bank, recipe), seconds)
     if name == "npe-pfn":
         return cast(NeuralPosterior, npe)
     simulations, x_obs = simulate_bank(bank), None
@@ -216,4 +230,4 @@ def _stored(
     return load(path)
 
 
-__all__ = ["Reference", "get_estimator", "get_method", "get_npe", "get_reference"]
+__all__ = ["Reference", "fit_seconds", "get_estimator", "get_method", "get_npe", "get_reference"]

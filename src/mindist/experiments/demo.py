@@ -1,4 +1,4 @@
-"""`make demo`: a contaminated dataset, a wrong posterior, and the right one, in two minutes.
+"""`make demo`: a contaminated dataset, a wrong posterior, and the right one, in a minute or two.
 
 Trains a small neural posterior on the Gaussian task and fits both presets to the same simulations.
 Prints the mean RMSE of the posterior mean on test datasets by contaminated fraction, and draws the

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from mindist.experiments import (
+    ablation,
     cryo_em,
+    decoders,
     detection,
     divergence,
     gaussian,
+    gaussian_mean,
     gaussian_sizes,
     npe_pfn,
+    outliers,
     theory,
     time_series,
+    unseen,
 )
 from mindist.experiments.experiment import Experiment
 
@@ -33,8 +38,13 @@ ORDER = (
     "npe-pfn",
     "robustness",
     "consistency",
+    "gaussian-mean",
+    "unseen",
+    "ablation",
+    "decoders",
+    "outliers",
 )
-"""The paper's order: main figures, appendices, theorems."""
+"""The paper's order: main figures, appendices, theorems; then what the paper does not have."""
 
 _MODULES = (
     gaussian,
@@ -45,6 +55,11 @@ _MODULES = (
     gaussian_sizes,
     npe_pfn,
     theory,
+    gaussian_mean,
+    unseen,
+    ablation,
+    decoders,
+    outliers,
 )
 _ENTRIES = {entry.name: entry for module in _MODULES for entry in module.ENTRIES}
 

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from mindist import __version__
-from mindist.evaluation.cell import RESULTS_VERSION, Cell, canonical
+from mindist.evaluation.cell import (
+    METHOD_VERSIONS,
+    RESULTS_VERSION,
+    Cell,
+    canonical,
+    method_versions,
+)
 from mindist.evaluation.runner import distinct, run
 from mindist.experiments.experiment import Experiment, Rows
 from mindist.experiments.material import draw_figure1, material
@@ -179,7 +185,7 @@ def compute(
     if experiment.own_rows is None:
         return run(cells, output.store, request.workers, progress=progress)
     make = experiment.own_rows
-    key = [asdict(THEOREM_SIZES[request.profile]), request.seeds]
+    key = [asdict(THEOREM_SIZES[request.profile]), request.seeds, METHOD_VERSIONS]
     return output.own_rows(experiment.name, key, lambda: make(request.profile, request.seeds))
 
 
@@ -242,6 +248,7 @@ def configuration(
         "profile": request.profile,
         "seeds": request.seeds,
         "results_version": RESULTS_VERSION,
+        "method_versions": method_versions(cells) if cells else METHOD_VERSIONS,
         "seconds": round(section.seconds or 0.0, 1),
         "workers": request.workers,
         "cores": os.cpu_count(),
@@ -265,6 +272,8 @@ def as_first_computed(settings: dict[str, Any], before: Any) -> dict[str, Any]:
     same = ("experiment", "profile", "seeds", "results_version", "banks", "recipes", "tests")
     settled = json.loads(json.dumps(settings))
     if not isinstance(before, dict) or any(settled[k] != before.get(k) for k in same):
+        return settings
+    if settled["method_versions"] != before.get("method_versions", {}):  # {}: before there were any
         return settings
     return {**settings, **{name: before[name] for name in told if name in before}}
 

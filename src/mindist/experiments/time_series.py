@@ -36,7 +36,7 @@ STARTS: dict[str, list[str | list[float]]] = {
     "zero": [[0.0, 0.0, 0.0]],
     "nearest": ["nearest"],
 }
-"""The paper's four, the first of which is the method's own, and the start of this package."""
+"""The paper's four, the first of which is the method's own, and the nearest simulated dataset."""
 
 FOUR = {"epsilon": SHOWN_EPSILON, "seed": 0}
 CURVES = (

@@ -92,7 +92,7 @@ def size_and_power(rows: Rows) -> str:
 
 
 def starts(rows: Rows) -> str:
-    """The paper's two observations on starts, and the package's own start."""
+    """The paper's two observations on starts, and the nearest simulated dataset as one."""
     schemes = select(rows, {"part": "scheme"})
     named = schemes.assign(method=schemes.start)
     several = select(rows, {"part": "restarts"})

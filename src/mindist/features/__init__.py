@@ -1,16 +1,28 @@
-"""Random Fourier features, their bandwidth, and mean embeddings.
+"""Representations of observations, random Fourier features, their bandwidth, mean embeddings.
 
-May import: torch, `mindist.checks`, `mindist.protocols`.
+May import: torch, `mindist.summarise`, `mindist.checks`, `mindist.protocols`.
 """
 
 from mindist.features.bandwidth import choose_bandwidth, median_distance
 from mindist.features.fourier import FourierFeatures
 from mindist.features.kernel import gaussian_kernel, mmd_squared
+from mindist.features.representation import (
+    REPRESENTATIONS,
+    Encoded,
+    Representation,
+    candidates,
+    make_representation,
+)
 
 __all__ = [
+    "REPRESENTATIONS",
+    "Encoded",
     "FourierFeatures",
+    "Representation",
+    "candidates",
     "choose_bandwidth",
     "gaussian_kernel",
+    "make_representation",
     "median_distance",
     "mmd_squared",
 ]

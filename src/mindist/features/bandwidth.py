@@ -6,11 +6,14 @@ The median heuristic takes the median of the pairwise Euclidean distances,
 
 as in the appendix "Further Experimental Details" of the paper. A multiple of it, written
 `"0.5 median"`, trades clean efficiency for robustness: a narrower kernel forgets outliers sooner
-and uses less of each clean observation (docs/method.md, "Bandwidth").
+and uses less of each clean observation (docs/method.md, "Bandwidth"). `"95% efficient"` asks for
+the narrowest kernel that keeps 95% of the clean efficiency, which takes summaries and a search
+(`mindist.adaptation.efficiency`): here it is only read.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 import torch
@@ -21,6 +24,7 @@ from mindist import checks
 # 2,000 pooled observations give 2e6 pairs: the relative error of the median is about
 # 1/sqrt(2000), 2%, and the distances take 16 MB.
 MAX_OBSERVATIONS = 2_000
+NUMBER = r"\d*\.?\d+"
 
 
 def median_distance(x: Tensor, generator: torch.Generator) -> float:
@@ -47,7 +51,8 @@ def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -
     """The bandwidth that a rule gives on simulated datasets.
 
     Arguments:
-        rule: A positive number, `"median"`, or a multiple such as `"0.5 median"`.
+        rule: A positive number, `"median"`, or a multiple such as `"0.5 median"`; an efficiency
+            needs summaries too (`mindist.adaptation.efficient_bandwidth`).
         x: Simulated datasets `(M, N, *event)`.
         generator: Chooses the subsample.
 
@@ -59,16 +64,43 @@ def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -
     multiple = parse_bandwidth(rule)
     if not isinstance(rule, str):
         return multiple
+    if math.isnan(multiple):
+        raise checks.bad_bandwidth_rule(rule)
     return checks.positive_bandwidth(multiple * median_distance(x, generator))
 
 
 def parse_bandwidth(rule: float | str) -> float:
-    """The number in a bandwidth rule: the bandwidth itself, or the multiple of the median."""
+    """The number in a bandwidth rule: the bandwidth itself, or the multiple of the median.
+
+    NaN for an efficiency, whose multiple only simulations tell.
+
+    Example:
+        >>> parse_bandwidth(2), parse_bandwidth("0.5 median"), parse_bandwidth("95% efficient")
+        (2.0, 0.5, nan)
+    """
     if isinstance(rule, str):
-        match = re.fullmatch(r"\s*(\d*\.?\d+)?\s*\*?\s*median\s*", rule)
+        if efficiency_share(rule) is not None:
+            return math.nan
+        match = re.fullmatch(rf"\s*({NUMBER})?\s*\*?\s*median\s*", rule)
         if match is None:
             raise checks.bad_bandwidth_rule(rule)
         rule = float(match.group(1) or 1.0)
     if not (rule > 0 and rule < float("inf")):
         raise checks.bad_bandwidth_rule(rule)
     return float(rule)
+
+
+def efficiency_share(rule: float | str) -> float | None:
+    """The share in a rule such as `"95% efficient"`, between 0 and 1; None for any other rule.
+
+    Example:
+        >>> efficiency_share("95% efficient"), efficiency_share("median")
+        (0.95, None)
+    """
+    match = re.fullmatch(rf"\s*({NUMBER})\s*%\s*efficient\s*", str(rule))
+    if match is None:
+        return None
+    share = float(match.group(1)) / 100
+    if not 0 < share < 1:
+        raise checks.bad_bandwidth_rule(rule)
+    return share

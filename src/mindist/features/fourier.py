@@ -13,7 +13,7 @@ Features with one cosine and a random phase for each frequency, as in scikit-lea
 and so in the paper's code, have the same mean and a larger variance,
 :math:`(1 + k(2\Delta)/2 - k(\Delta)^2)/K`: at K = 512 their draw alone moves the RMSE of the
 paper's method on the Gaussian task at epsilon 0.3 between .195 and .239, the paired ones' between
-.19 and .22 (docs/method.md).
+.19 and .23 (docs/method.md).
 
 References:
     Rahimi and Recht, Random Features for Large-Scale Kernel Machines, NeurIPS 2007.

@@ -19,7 +19,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from mindist import checks
-from mindist.features.fourier import FourierFeatures
+from mindist.features.embedding import Embedding
 from mindist.summarise import Summariser
 
 CHUNK_BYTES = 2**24  # of data summarised and embedded at once from an array
@@ -33,9 +33,9 @@ class EmbeddedSimulations:
 
     Arguments:
         s: Summaries `(M, d_s)`.
-        z_bar: Mean embeddings `(M, K)`, float32.
+        z_bar: Mean embeddings `(M, K)`, float32, of both kernels.
         points: A few observations of each dataset `(M, n, *event)`, where a decoder wants them.
-        features: The feature map that embedded them.
+        embedding: What embedded them.
         num_obs: N, the number of observations of each dataset.
         probe: The first dataset `(1, N, *event)`.
     """
@@ -43,7 +43,7 @@ class EmbeddedSimulations:
     s: Tensor
     z_bar: Tensor
     points: Tensor | None
-    features: FourierFeatures
+    embedding: Embedding
     num_obs: int
     probe: Tensor
 
@@ -53,7 +53,7 @@ def embed_simulations(
     s: Any,
     *,
     summarise: Summariser,
-    make_features: Callable[[Tensor], FourierFeatures],
+    make_embedding: Callable[[Tensor, Tensor], Embedding],
     generator: torch.Generator,
     num_points: int,
     device: torch.device,
@@ -66,7 +66,7 @@ def embed_simulations(
             of datasets and a chunk of summaries.
         s: Summaries `(M, d_s)` of an array `x`, or None to compute them.
         summarise: Summaries `(m, d_s)` of a chunk of datasets.
-        make_features: Draws the feature map, given a sample of datasets.
+        make_embedding: Chooses the embedding, given a sample of datasets and their summaries.
         generator: Chooses the sample of an array.
         num_points: How many observations of each dataset to keep.
         device: Where to compute and keep the result.
@@ -76,15 +76,16 @@ def embed_simulations(
     chunks = _chunks(x, s, summarise, device)
     if total is not None:
         checks.simulations(checks.as_tensor(x[:1], "x"))
-        sample = _random_datasets(x, generator).to(device)
+        leading = _random_datasets(x, s, summarise, generator, device)
     else:
         leading = _leading(chunks)
         checks.same_shapes([c[0] for c in leading if len(c[0])])
-        sample = torch.cat([c[0] for c in leading if len(c[0])] or [torch.empty(0, 2)])
         chunks = chain(leading, chunks)
-    if not len(sample):
+    usable = [(data, summary) for data, summary, _ in leading if len(data)]
+    if not usable:
         raise checks.no_simulations()
-    features = make_features(sample)
+    sample, s_sample = (torch.cat(parts) for parts in zip(*usable, strict=True))
+    embedding = make_embedding(sample, s_sample)
     shape = sample.shape[1:]
 
     kept_s, kept_z, kept_x, dropped, seen = [], [], [], 0, 0
@@ -97,7 +98,7 @@ def embed_simulations(
                 continue
             checks.same_shapes([sample, data])
             kept_s.append(summary)
-            kept_z.append(features.mean(data).float())
+            kept_z.append(embedding.mean(data).float())
             if num_points:
                 kept_x.append(data[:, :num_points].clone())
             probe = data[:1].clone() if probe is None else probe
@@ -106,7 +107,7 @@ def embed_simulations(
     checks.warn_dropped(dropped, seen)
     points = torch.cat(kept_x) if kept_x else None
     return EmbeddedSimulations(
-        torch.cat(kept_s), torch.cat(kept_z), points, features, shape[0], probe
+        torch.cat(kept_s), torch.cat(kept_z), points, embedding, shape[0], probe
     )
 
 
@@ -171,7 +172,13 @@ def _leading(chunks: Iterator[Chunk]) -> list[Chunk]:
     return leading
 
 
-def _random_datasets(x: Any, generator: torch.Generator) -> Tensor:
+def _random_datasets(
+    x: Any, s: Any, summarise: Summariser, generator: torch.Generator, device: torch.device
+) -> list[Chunk]:
+    """Datasets of an array, chosen at random, with their summaries."""
+    if s is not None:
+        s = checks.summaries(s, len(x), name="s")
+        next(_chunks(x[:3], s[:3], summarise, device))  # an error is about the first ones
     chosen = torch.randperm(len(x), generator=generator)[:SAMPLE_DATASETS]
-    sample = checks.as_tensor(x[chosen.numpy() if isinstance(x, np.ndarray) else chosen], "x")
-    return sample[torch.isfinite(sample.flatten(1)).all(1)] if len(sample) else sample
+    some = x[chosen.numpy() if isinstance(x, np.ndarray) else chosen]
+    return list(_chunks(some, None if s is None else s[chosen], summarise, device))

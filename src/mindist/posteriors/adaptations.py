@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from mindist.minimum_distance import MinimumDistance
 
 # Datasets remembered. A coverage check asks for the same few hundred or thousand datasets first
-# together, then one by one; an adaptation takes well under a kilobyte.
+# together, then one by one.
 CAPACITY = 4096
+MAX_BYTES = 2**26  # of what they hold; some numbers for each observation
 
 
 class Adaptations:
@@ -47,6 +48,7 @@ class Adaptations:
         missing = [index for index, key in enumerate(keys) if found[key] is None]
         if missing:
             computed = self.mds.adapt(x[missing])
+            self._recent.capacity = max(1, min(CAPACITY, MAX_BYTES // _nbytes(computed[0])))
             for row, index in enumerate(missing):
                 found[keys[index]] = computed[row]
                 self._recent.put(keys[index], computed[row])
@@ -54,6 +56,12 @@ class Adaptations:
 
     def __len__(self) -> int:
         return len(self._recent)
+
+
+def _nbytes(adaptation: Adaptation) -> int:
+    """Memory that an adaptation of one dataset takes."""
+    values = (getattr(adaptation, field.name) for field in fields(adaptation))
+    return sum(value.nbytes for value in values if isinstance(value, Tensor))
 
 
 def _stack(rows: list[Any]) -> Adaptation:

@@ -113,11 +113,17 @@ def log_prob_mixture(
     return torch.logsumexp(torch.stack(terms, -1) + log_w, -1)
 
 
-def leakage_message(leakage: Leakage) -> str:
-    """What to tell a user whose log-probabilities could not be normalised well."""
+def leakage_message(leakage: Leakage, datasets: Tensor | None = None) -> str:
+    """What to tell a user whose log-probabilities could not be normalised well.
+
+    Arguments:
+        leakage: Of B datasets.
+        datasets: Their places `(B,)` in what the user asked about; by default the first B.
+    """
     worst = int(leakage.accepted.argmin())
     accepted, draws = int(leakage.accepted[worst]), int(leakage.draws[worst])
-    where = f" for dataset {worst}" if len(leakage.draws) > 1 else ""
+    place = worst if datasets is None else int(datasets[worst])
+    where = f" for dataset {place}" if len(leakage.draws) > 1 or place else ""
     effect = "log_prob is a lower bound, right up to one constant"
     if accepted:
         effect = f"log_prob has a standard error of {accepted**-0.5:.2f}, the same for all theta"

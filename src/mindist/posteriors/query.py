@@ -22,7 +22,7 @@ from mindist.posteriors.density import (
     log_prob_mixture,
 )
 from mindist.posteriors.guards import warn_user
-from mindist.posteriors.rejection import Budget, draw_mixture, shortfall_message
+from mindist.posteriors.rejection import Budget, Drawn, draw_mixture, shortfall_message
 from mindist.posteriors.seeding import seeded
 
 # Normalising constants and modes remembered: a few numbers each.
@@ -68,15 +68,35 @@ class BoundedQueries:
         options: Mapping[str, Any] | None = None,
     ) -> Tensor:
         """Samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
-        shape, num = tuple(sample_shape), torch.Size(sample_shape).numel()
-        if not num or not len(s):
-            return s.new_empty(*shape, len(s), self.backend.num_parameters)
+        num = torch.Size(sample_shape).numel()
         with seeded(seed, s.device):
-            drawn = draw_mixture(self._components(reject), s, num, budget, options or {})
-        if not reject:
+            drawn = self.draw(num, s, budget, reject=reject, options=options)
+        return self.delivered(drawn, sample_shape, budget, reject=reject)
+
+    def draw(
+        self,
+        num: int,
+        s: Tensor,
+        budget: Budget,
+        *,
+        reject: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> Drawn:
+        """At most `num` draws for each summary `(B, d_s)`, from torch's global generator."""
+        if not num or not len(s):
+            all_ = torch.full((len(s),), num, device=s.device)
+            nothing = s.new_empty(num, len(s), self.backend.num_parameters)
+            return Drawn(nothing, num, all_, all_, all_)
+        return draw_mixture(self._components(reject), s, num, budget, options or {})
+
+    def delivered(
+        self, drawn: Drawn, sample_shape: Sequence[int], budget: Budget, *, reject: bool = True
+    ) -> Tensor:
+        """What `sample` returns, with its warnings, of what was drawn."""
+        if not reject and drawn.samples.numel():
             self._warn_outside(drawn.samples)
         if drawn.complete:
-            return drawn.samples.reshape(*shape, *drawn.samples.shape[1:])
+            return drawn.samples.reshape(*sample_shape, *drawn.samples.shape[1:])
         message = shortfall_message(drawn, budget)
         if budget.expired() and budget.raise_on_timeout:
             raise RuntimeError(
@@ -94,11 +114,15 @@ class BoundedQueries:
         leakage: LeakageOptions | None = None,
         seed: int = 0,
         options: Mapping[str, Any] | None = None,
+        datasets: Tensor | None = None,
     ) -> Tensor:
-        """Log-probabilities `(S, B)` of parameters `(S, B, d_theta)`."""
+        """Log-probabilities `(S, B)` of parameters `(S, B, d_theta)`.
+
+        A warning speaks of a dataset by its place in `datasets`, `(B,)`; by default the first B.
+        """
         components, leakage = self.backend.components, leakage or LeakageOptions()
         leakages = [
-            self._leakage(index, s, leakage, seed)
+            self._leakage(index, s, leakage, seed, datasets)
             if component.bounded
             and (component.corrects_leakage if norm_posterior is None else norm_posterior)
             else None
@@ -148,7 +172,9 @@ class BoundedQueries:
                 return theta
         return self.backend.sample_prior(num_starts)
 
-    def _leakage(self, index: int, s: Tensor, how: LeakageOptions, seed: int) -> Leakage:
+    def _leakage(
+        self, index: int, s: Tensor, how: LeakageOptions, seed: int, datasets: Tensor | None
+    ) -> Leakage:
         """Z(s) of one component, `(B,)`, remembered."""
         key = (digest(s), self.backend.version, index, how, seed)
         leakage = self._leakages.get(key)
@@ -163,7 +189,7 @@ class BoundedQueries:
                 leakage = estimate_leakage(component, s, how.num_rejection_samples, budget)
             self._leakages.put(key, leakage)
         if not leakage.resolved.all():
-            warn_user(leakage_message(leakage))
+            warn_user(leakage_message(leakage, datasets))
         return leakage
 
     def _warn_outside(self, theta: Tensor) -> None:

@@ -98,6 +98,21 @@ class Drawn:
         """Whether every dataset got what was asked for."""
         return self.samples.shape[0] == self.requested
 
+    @classmethod
+    def joined(cls, parts: Sequence[Drawn], order: Tensor) -> Drawn:
+        """One of several about different datasets, which are then put in the given order."""
+        few = min(len(part.samples) for part in parts)
+        columns = {
+            name: torch.cat([getattr(part, name) for part in parts])[order]
+            for name in ("obtained", "accepted", "draws")
+        }
+        return Drawn(
+            samples=torch.cat([part.samples[:few] for part in parts], dim=1)[:, order],
+            requested=parts[0].requested,
+            num_components=parts[0].num_components,
+            **columns,
+        )
+
 
 def draw_mixture(
     components: Sequence[Component],

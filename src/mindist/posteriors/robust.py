@@ -6,6 +6,17 @@ r"""A posterior that is queried at the minimum-distance summary of the data.
     \text{ is misspecified, else } f(x_{1:N})
 
 (Section 3 and Algorithm 1 of the paper). The posterior itself is not retrained and not changed.
+
+An adapted summary is less certain than a summary of clean data: it is made of fewer observations,
+and by another estimator. What its covariance has beyond that of a simulated summary,
+:math:`U = (C - V)_+` of `mindist.adaptation.noise`, is carried into the posterior, so that credible
+intervals keep their level:
+
+.. math:: p_{\mathrm{robust}}(\theta \mid x_{1:N}) = \tfrac1J \textstyle\sum_j p(\theta \mid s_j)
+    \approx \int p(\theta \mid s)\, N(s; s^\star, U)\, ds ,
+
+with J = 32 fixed points :math:`s_j` of `mindist.adaptation.spread`. Where the data were not adapted
+U is 0 and nothing changes.
 """
 
 from __future__ import annotations
@@ -17,12 +28,12 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Adaptation
+from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
 from mindist.posteriors.adaptations import Adaptations
 from mindist.posteriors.backend import find_backend
 from mindist.posteriors.density import LeakageOptions
-from mindist.posteriors.query import BoundedQueries
 from mindist.posteriors.rejection import Budget
+from mindist.posteriors.uncertain import Conditions, UncertainQueries
 from mindist.protocols import Array
 
 if TYPE_CHECKING:
@@ -52,6 +63,9 @@ class RobustPosterior:
         posterior: A posterior over summaries. From sbi: a `DirectPosterior` (NPE), a
             `VectorFieldPosterior` (NPSE, FMPE; "ode" or "sde") or an `EnsemblePosterior`.
         mds: A fitted `MinimumDistance` with the summary that the posterior was trained on.
+        uncertainty: Whether the uncertainty of an adapted summary widens the posterior. By default
+            where it is known: not with `MinimumDistance.paper`, nor where the summary of resampled
+            observations is not defined. True raises an error there.
         max_draws_per_sample: Draws allowed for each sample, and at least 10,000 in all.
 
     Example:
@@ -67,6 +81,7 @@ class RobustPosterior:
         posterior: Any,
         mds: MinimumDistance,
         *,
+        uncertainty: bool | None = None,
         max_draws_per_sample: int = MAX_DRAWS_PER_SAMPLE,
     ) -> None:
         self._backend = find_backend(posterior)
@@ -76,9 +91,12 @@ class RobustPosterior:
                 "MinimumDistance(summary).fit(x_train)."
             )
         self._posterior, self._mds = posterior, mds
-        self._queries = BoundedQueries(self._backend, max_draws_per_sample)
+        self._queries = UncertainQueries(self._backend, max_draws_per_sample, NUM_POINTS)
         self._adaptations = Adaptations(mds)
         self._default_x: Tensor | None = None
+        self._uncertainty = uncertainty
+        if hasattr(mds, "fitted_"):
+            self._noise()
 
     @property
     def posterior(self) -> Any:
@@ -89,6 +107,11 @@ class RobustPosterior:
     def mds(self) -> MinimumDistance:
         """The estimator that adapts summaries."""
         return self._mds
+
+    @property
+    def queries(self) -> UncertainQueries:
+        """What asks the posterior, at `conditions(x)`."""
+        return self._queries
 
     @property
     def default_x(self) -> Tensor | None:
@@ -113,6 +136,18 @@ class RobustPosterior:
         batch, single = self._observed(x)
         adaptation = self._adaptations(batch)
         return adaptation[0] if single else adaptation
+
+    def conditions(self, x: Array | None = None) -> Conditions:
+        """At which summaries the posterior is asked for datasets `(B, N, *event)`."""
+        batch, _ = self._observed(x)
+        adaptation, device = self._adaptations(batch), self._backend.device
+        s_star = self._queries.certain.checked(adaptation.s_star.to(device, torch.float32))
+        uncertain = adaptation.excess.flatten(1).any(1)
+        noise = self._noise()
+        if noise is None or not uncertain.any():
+            return Conditions.certain(s_star)
+        around = spread(adaptation.s_star, adaptation.excess, noise, NUM_POINTS)
+        return Conditions(s_star, uncertain.to(device), around.to(device, torch.float32))
 
     def sample(
         self,
@@ -144,11 +179,16 @@ class RobustPosterior:
         Returns:
             Samples `(*sample_shape, d_theta)`; with a warning, `(k, d_theta)` if only k were found.
         """
-        s = self._summaries(x, one=True)
+        conditions = self._one_condition(x)
         limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
         budget = Budget(*limits, not return_partial_on_timeout, show_progress_bars)
         samples = self._queries.sample(
-            sample_shape, s, budget, seed=seed, reject=reject_outside_prior, options=options
+            sample_shape,
+            conditions,
+            budget,
+            seed=seed,
+            reject=reject_outside_prior,
+            options=options,
         )
         return samples.squeeze(-2)
 
@@ -173,11 +213,16 @@ class RobustPosterior:
             Samples `(*sample_shape, B, d_theta)`; with a warning, `(k, B, d_theta)` if only k were
             found for some dataset.
         """
-        s = self._summaries(x, one=False)
+        conditions = self.conditions(x)
         limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
         budget = Budget(*limits, not return_partial_on_timeout, show_progress_bars)
         return self._queries.sample(
-            sample_shape, s, budget, seed=seed, reject=reject_outside_prior, options=options
+            sample_shape,
+            conditions,
+            budget,
+            seed=seed,
+            reject=reject_outside_prior,
+            options=options,
         )
 
     def log_prob(
@@ -206,11 +251,11 @@ class RobustPosterior:
         Returns:
             Log-probabilities `(*,)`; `(1,)` for a single parameter vector.
         """
-        s, theta = self._summaries(x, one=True), self._parameters(theta)
+        conditions, theta = self._one_condition(x), self._parameters(theta)
         with torch.set_grad_enabled(track_gradients):
             log_p = self._queries.log_prob(
                 theta.reshape(-1, 1, theta.shape[-1]),
-                s,
+                conditions,
                 norm_posterior=norm_posterior,
                 leakage=LeakageOptions(**(leakage_correction_params or {})),
                 seed=seed,
@@ -234,17 +279,17 @@ class RobustPosterior:
         Each dataset has its own normalising constant. Parameters `(B, d_theta)` are one for each
         dataset, S = 1. Other arguments as in `log_prob`.
         """
-        s, theta = self._summaries(x, one=False), self._parameters(theta)
+        conditions, theta = self.conditions(x), self._parameters(theta)
         theta = theta.reshape(-1, *theta.shape[-2:])
-        if theta.shape[1] not in (1, len(s)):
+        if theta.shape[1] not in (1, len(conditions)):
             raise ValueError(
-                f"theta: expected shape (S, B, d_theta) with B = {len(s)} datasets, got "
+                f"theta: expected shape (S, B, d_theta) with B = {len(conditions)} datasets, got "
                 f"{tuple(theta.shape)}. For one dataset use log_prob."
             )
         with torch.set_grad_enabled(track_gradients):
             return self._queries.log_prob(
-                theta.expand(-1, len(s), -1),
-                s,
+                theta.expand(-1, len(conditions), -1),
+                conditions,
                 norm_posterior=norm_posterior,
                 leakage=LeakageOptions(**(leakage_correction_params or {})),
                 seed=seed,
@@ -269,6 +314,8 @@ class RobustPosterior:
     ) -> Tensor:
         """The posterior's mode `(1, d_theta)`, by the wrapped posterior's own gradient ascent.
 
+        At the adapted summary itself, without its uncertainty, which moves a mode little.
+
         Arguments:
             x: One dataset; by default `default_x`.
             init_method: Where to start: "posterior" or "prior" draws, or parameters `(n, d_theta)`.
@@ -277,8 +324,8 @@ class RobustPosterior:
             seed: Of the starts; None draws from torch's global generator.
             options: Further keywords of the wrapped posterior's `map`, such as `num_iter`.
         """
-        return self._queries.mode(
-            self._summaries(x, one=True),
+        return self._queries.certain.mode(
+            self._one_condition(x).s,
             init_method,
             num_init_samples,
             seed=seed,
@@ -316,16 +363,30 @@ class RobustPosterior:
             )
         return checks.observed(x, self._mds.event_shape)
 
-    def _summaries(self, x: Array | None, *, one: bool) -> Tensor:
-        """The summaries `(B, d_s)` at which to query the posterior."""
+    def _noise(self) -> SummaryNoise | None:
+        """The sampling noise of the summary, if the uncertainty is wanted and known."""
+        if self._uncertainty is False:
+            return None
+        noise = self._mds.fitted_.noise
+        if noise is None and self._uncertainty:
+            raise ValueError(
+                "uncertainty: expected a MinimumDistance that knows the sampling noise of its "
+                "summary, got one that does not. The paper's preset, Search(reweight=0) and files "
+                "saved by 0.1.0 have none, nor has a summary that fails or is not finite on "
+                "observations drawn with replacement. Pass uncertainty=False, or fit the default "
+                "MinimumDistance(summary)."
+            )
+        return noise
+
+    def _one_condition(self, x: Array | None) -> Conditions:
+        """At which summary the posterior is asked for one dataset."""
         batch, _ = self._observed(x)
-        if one and len(batch) != 1:
+        if len(batch) != 1:
             raise ValueError(
                 f"x: expected one dataset (N, *event) or (1, N, *event), got a batch of "
                 f"{len(batch)}, shape {tuple(batch.shape)}. Use sample_batched or log_prob_batched."
             )
-        s = self._adaptations(batch).s_star.to(self._backend.device, torch.float32)
-        return self._queries.checked(s)
+        return self.conditions(batch)
 
     def _parameters(self, theta: Array) -> Tensor:
         """Parameters `(*, d_theta)` with at least one leading axis."""

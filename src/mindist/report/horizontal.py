@@ -22,6 +22,9 @@ stand side by side."""
 CLOSEST_TICKS = 0.115
 """Ticks nearer than this share of the axis are left without a label."""
 
+MOST_LETTERS, SLANTED = 30, {"rotation": 30, "ha": "right"}
+"""Words with more letters than fit side by side stand at an angle."""
+
 
 @dataclass(frozen=True)
 class Horizontal:
@@ -85,7 +88,8 @@ class Horizontal:
             last = place if room else last
         axes.xaxis.set_major_locator(FixedLocator([self.at(setting) for setting, _ in places]))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticklabels(labels)
+        crowded = not self.ordered and sum(map(len, labels)) > MOST_LETTERS
+        axes.set_xticklabels(labels, **(SLANTED if crowded else {}))
         return axes
 
 

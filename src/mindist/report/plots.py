@@ -42,7 +42,7 @@ def plot_data_space(
         torch.linspace(float(a), float(b), 120) for a, b in zip(low, high, strict=True)
     )
     grid = torch.cartesian_prod(first, second)
-    z = fitted.features(grid.double())
+    z = fitted.embedding(grid.double())
     for s, colour in ((s_obs, OBSERVED), (s_star, ADAPTED)):
         density = (z @ fitted.decoder(s[None].double())[0]).reshape(120, 120).T
         levels = [0.5 * float(density.max()), 0.9 * float(density.max())]

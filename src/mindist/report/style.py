@@ -92,6 +92,12 @@ METRIC_LABELS = {
     "spread": "standard deviation over starts",
     "kl_slope": "KL / ε",
     "condition": "condition number of the Hessian",
+    "rmse_ratio": "RMSE relative to NPE",
+    "outlier_auc": "ROC AUC of the outlier score",
+    "false_outliers": "share of clean observations flagged",
+    "epsilon_hat": "estimated contaminated fraction",
+    "epsilon_error": "standard error of the estimate",
+    "fit_seconds": "seconds to fit",
 }
 
 SMALLER_IS_BETTER = frozenset(
@@ -115,6 +121,9 @@ QUANTITIES = {
     "outlier": ("position of the outlier", ""),
     "small_epsilon": ("contaminated fraction", "ε"),
     "num_simulations": ("training datasets", "M"),
+    "case": ("contamination", ""),
+    "variant": ("", ""),
+    "task_name": ("", ""),
 }
 """What stands on horizontal axes: words and a letter."""
 
@@ -148,7 +157,7 @@ def setting(by: str, value: Any) -> str:
         ('ε = 0.2', 'bandwidth median', 'N = 100')
     """
     words, letter = QUANTITIES.get(by, (by.replace("_", " "), ""))
-    return f"{letter} = {text(value)}" if letter else f"{words} {text(value)}"
+    return f"{letter} = {text(value)}" if letter else f"{words} {text(value)}".strip()
 
 
 def text(value: Any) -> str:

@@ -1,0 +1,183 @@
+r"""One block of observed datasets, from its detection to the summaries to query a posterior with.
+
+Search with weights (`mindist.adaptation.reweight`); see how each observation moves what was found
+(`mindist.adaptation.influence`); search again without weights where almost any summary would give
+weights that confirm it (`mindist.adaptation.response`); judge every observation by the model at
+the summary that is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mindist.adaptation import (
+    Adaptation,
+    Detection,
+    Influence,
+    Observations,
+    Response,
+    Search,
+    Status,
+    influence,
+    minimised,
+    reweighted_search,
+)
+from mindist.fitted import Fitted
+
+UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
+
+
+@dataclass
+class _Block:
+    """Where the datasets of a block stand: summaries, weights, weighted embeddings, status."""
+
+    fitted: Fitted
+    options: Search
+    x: Tensor
+    observations: Observations
+    detection: Detection
+    z_obs: Tensor
+    s: Tensor
+    weight: Tensor
+    z_bar: Tensor
+    status: list[Status]
+
+    @property
+    def threshold(self) -> float:
+        return self.fitted.mass_threshold(self.x.shape[1])
+
+    @property
+    def adapted(self) -> Tensor:
+        return (self.s != self.detection.s_obs).any(1)
+
+    def search(self, rows: Tensor, options: Search, seed: int) -> None:
+        """Search for the datasets with these indices."""
+        if not len(rows):
+            return
+        weighed = reweighted_search(
+            self.fitted.wide,
+            self.fitted.local,
+            options,
+            x=self.x[rows],
+            observations=self.observations[rows],
+            s_obs=self.detection.s_obs[rows],
+            z_bar=self.z_obs[rows],
+            mass_threshold=self.threshold,
+            generator=torch.Generator().manual_seed(seed),
+        )
+        self.s[rows] = weighed.found.s_star.to(self.s.dtype)
+        self.weight[rows], self.z_bar[rows] = weighed.weight, weighed.z_bar
+        for row, status in zip(rows.tolist(), weighed.found.status, strict=True):
+            self.status[row] = status
+        if self.options.divergence == "mmd":
+            # Rounding s_star to the precision of the summaries may undo a tiny gain.
+            before, after = self.objectives(rows)
+            self.keep_observed(rows[~(after <= before)], Status.KEPT_OBSERVED)
+        self.keep_observed(rows[~self.adapted[rows]], Status.KEPT_OBSERVED)
+
+    def keep_observed(self, rows: Tensor, status: Status) -> None:
+        """Go back to the data as they are."""
+        self.s[rows], self.z_bar[rows] = self.detection.s_obs[rows], self.z_obs[rows]
+        self.weight[rows] = 1.0
+        for row in rows.tolist():
+            self.status[row] = status
+
+    @torch.no_grad()
+    def objectives(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What is minimised, at the observed summaries and at those found, both `(n,)`."""
+        objective = minimised(self.fitted.wide, self.options, self.z_bar[rows])
+        every = torch.arange(len(rows), device=rows.device)
+        before, after = (s[rows].double() for s in (self.detection.s_obs, self.s))
+        return objective(before, every), objective(after, every)
+
+    def influence(self, rows: Tensor, *, answering: bool) -> Influence:
+        """Of the observations of some datasets, with weights that answer or with fixed ones."""
+        s, seen = self.s[rows].double(), self.observations[rows]
+        response = None
+        if answering:
+            response = Response.of(seen, self.fitted.density.decoder, s, self.threshold)
+        objective = minimised(self.fitted.wide, self.options, self.z_bar[rows])
+        scale = self.fitted.bank.scale
+        return influence(objective, s, seen.wide, self.weight[rows], scale, response)
+
+
+def adapt_block(
+    fitted: Fitted,
+    options: Search,
+    x: Tensor,
+    detection: Detection,
+    z_bar: Tensor,
+    chosen: Tensor,
+    *,
+    seed: int,
+) -> Adaptation:
+    """Adapt the chosen datasets of a block, and judge the observations of all.
+
+    Arguments:
+        fitted: What was learned from simulations.
+        options: The search.
+        x: Observed datasets `(B, N, *event)`.
+        detection: What is known of them already.
+        z_bar: Their mean embeddings `(B, K)`, wide.
+        chosen: Which to adapt, `(B,)`.
+        seed: Of perturbations of starts.
+    """
+    distinct = fitted.continuous and options.distinct and options.reweight > 0
+    observations = Observations.of(fitted.embedding, x, distinct=distinct)
+    copies = (observations.share < 1).any(1)
+    z_obs = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
+    block = _Block(
+        fitted,
+        options,
+        x,
+        observations,
+        detection,
+        z_obs,
+        detection.s_obs.clone(),
+        torch.ones(x.shape[:2], dtype=torch.float64, device=x.device),
+        z_obs.clone(),
+        [Status.WELL_SPECIFIED] * len(x),
+    )
+    block.search(chosen.nonzero()[:, 0], options, seed)
+    every = torch.arange(len(x), device=x.device)
+    rows = every[block.adapted]
+    moved = block.influence(rows, answering=bool(options.reweight))
+    loose = moved.feedback > options.feedback
+    if loose.any():
+        block.search(rows[loose], replace(options, reweight=0), seed)
+        rows, moved = rows[~loose], moved[~loose]
+    rest = torch.ones_like(chosen)
+    rest[rows] = False
+    other = block.influence(every[rest], answering=False)
+    moved = moved.joined(other, torch.cat([rows, every[rest]]).argsort())
+
+    s_star, adapted = block.s, block.adapted
+    distance = detection.distance_obs.clone()
+    distance[adapted] = fitted.distance(s_star[adapted], z_bar[adapted])
+    with torch.no_grad():
+        fit = observations.all_counted().fit(fitted.density.decoder(s_star.double()))
+    score = fit.score(block.threshold)
+    before, after = block.objectives(every)
+    return Adaptation(
+        **vars(detection),
+        s_star=s_star,
+        distance_star=distance,
+        objective_obs=before,
+        objective_star=after,
+        adapted=adapted,
+        status=tuple(block.status),
+        weights=block.weight,
+        epsilon=fit.epsilon,
+        epsilon_error=fit.error,
+        outlier_score=score,
+        outliers=(score > fitted.score_threshold) & (score > UNLIKELY),
+        influence=moved.value,
+        covariance=moved.covariance,
+        excess=fitted.excess(s_star, moved.covariance, adapted),
+    )
+
+
+__all__ = ["adapt_block"]

@@ -1,0 +1,157 @@
+r"""The default detector: two kernels and the summary itself, as one test of exact size.
+
+Of each kernel the scaled and the Mahalanobis distance, then how far the summary lies from simulated
+ones, and the Mahalanobis distance of the summary from what the embedding says of it
+(`mindist.detection.regression`). The last counts only for datasets of as many observations as the
+simulations have: how much an embedding says of a summary depends on that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist.detection.combined import CombinedTest
+from mindist.detection.regression import SummaryRegression
+from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
+from mindist.protocols import State
+
+KERNELS = ("wide", "local")
+REGRESSED = "regressed summary"
+MAX_NULL = 10_000  # the level reached then has a standard deviation of .002 at .05
+
+
+@dataclass(frozen=True)
+class Detector:
+    """Statistics of every kernel and of the summary, and their joint null.
+
+    Arguments:
+        kernels: One for each kernel, wide first.
+        outlyingness: How far a summary lies from simulated ones.
+        regression: What the embedding says of the summary.
+        regressed: The covariance of its residuals.
+        test: The joint null.
+        num_obs: Observations in each simulated dataset.
+    """
+
+    kernels: tuple[ResidualStatistics, ...]
+    outlyingness: SummaryOutlyingness
+    regression: SummaryRegression
+    regressed: ResidualStatistics
+    test: CombinedTest
+    num_obs: int
+
+    @classmethod
+    def of(
+        cls,
+        residuals: Sequence[Tensor],
+        s: Tensor,
+        z_bar: Tensor,
+        num_obs: int,
+        generator: torch.Generator,
+    ) -> Detector:
+        """From residuals of simulations that were left out of the decoders' fit.
+
+        Arguments:
+            residuals: For each kernel `(n, K)`, float64, n at most `MAX_NULL`.
+            s: The simulations' summaries `(n, d_s)`.
+            z_bar: Their mean embeddings in all kernels `(n, K)`.
+            num_obs: Observations in each of them.
+            generator: Draws features of the regression of distances on summaries.
+        """
+        kernels, null, names = [], [], []
+        for name, residual in zip(KERNELS, residuals, strict=False):
+            statistics = ResidualStatistics.of(residual, s, generator)
+            kernels.append(statistics)
+            null.append(statistics.leave_one_out(residual, s))
+            names += [f"{what} {name}" for what in ResidualStatistics.NAMES]
+        outlyingness = SummaryOutlyingness.of(s, generator)
+        null.append(outlyingness.leave_one_out()[:, None])
+        regression, left_out = SummaryRegression.of(z_bar, s)
+        regressed = ResidualStatistics.of(left_out, s, generator)
+        null.append(regressed.leave_one_out(left_out, s)[:, 1:])
+        names += [SummaryOutlyingness.NAME, REGRESSED]
+        test = CombinedTest(torch.cat(null, dim=1), tuple(names))
+        return cls(tuple(kernels), outlyingness, regression, regressed, test, num_obs)
+
+    @cached_property
+    def other_test(self) -> CombinedTest:
+        """The joint null of all but the last, for other numbers of observations."""
+        return CombinedTest(self.test.null[:, :-1], self.test.names[:-1])
+
+    def statistics(
+        self, residuals: Sequence[Tensor], s: Tensor, z_bar: Tensor, num_obs: int
+    ) -> Tensor:
+        """All statistics `(B, T)` of observed datasets with `num_obs` observations.
+
+        Arguments:
+            residuals: For each kernel `(B, K)`.
+            s: Summaries `(B, d_s)`.
+            z_bar: Mean embeddings in all kernels `(B, K)`.
+            num_obs: N; one statistic less where it is not that of the simulations.
+        """
+        ratio = num_obs / self.num_obs
+        columns = [k(r, s, ratio) for k, r in zip(self.kernels, residuals, strict=True)]
+        columns.append(self.outlyingness(s)[:, None])
+        if num_obs == self.num_obs:
+            columns.append(self.regressed(self.regression(z_bar, s), s)[:, 1:])
+        return torch.cat(columns, dim=1)
+
+    def p_value(
+        self, residuals: Sequence[Tensor], s: Tensor, z_bar: Tensor, num_obs: int
+    ) -> Tensor:
+        """p-values `(B,)`; arguments as in `statistics`."""
+        test = self.test if num_obs == self.num_obs else self.other_test
+        return test.p_value(self.statistics(residuals, s, z_bar, num_obs))
+
+    def to(self, device: torch.device) -> Detector:
+        """The same on another device."""
+        kernels = tuple(k.to(device) for k in self.kernels)
+        return Detector(
+            kernels,
+            self.outlyingness.to(device),
+            self.regression.to(device),
+            self.regressed.to(device),
+            self.test.to(device),
+            self.num_obs,
+        )
+
+    def state(self) -> State:
+        """Configuration and tensors from which it can be rebuilt."""
+        parts: dict[str, State] = {f"kernel{i}": k.state() for i, k in enumerate(self.kernels)}
+        parts |= {"outlyingness": self.outlyingness.state(), "test": self.test.state()}
+        parts |= {"regression": self.regression.state(), "regressed": self.regressed.state()}
+        config = {name: part[0] for name, part in parts.items()}
+        tensors = {
+            f"{name}.{key}": value
+            for name, (_, values) in parts.items()
+            for key, value in values.items()
+        }
+        return {**config, "kernels": len(self.kernels), "num_obs": self.num_obs}, tensors
+
+    @classmethod
+    def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Detector:
+        """Rebuild from `state`."""
+
+        def part(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+            prefix = f"{name}."
+            chosen = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            return config[name], chosen
+
+        names = [f"kernel{i}" for i in range(config["kernels"])]
+        return cls(
+            tuple(ResidualStatistics.from_state(*part(name)) for name in names),
+            SummaryOutlyingness.from_state(*part("outlyingness")),
+            SummaryRegression.from_state(*part("regression")),
+            ResidualStatistics.from_state(*part("regressed")),
+            CombinedTest.from_state(*part("test")),
+            config["num_obs"],
+        )
+
+
+__all__ = ["MAX_NULL", "Detector"]

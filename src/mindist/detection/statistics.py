@@ -1,0 +1,294 @@
+r"""Statistics that are large when a dataset does not look simulated, each sharp where others miss.
+
+Of the residual :math:`r = \bar z - \mu(s)` of one kernel, with null residuals
+:math:`r_1, \ldots, r_M` of simulations that were held out of the decoder's fit:
+
+.. math::
+    T_1 = \log \|r\|^2 - g(s), \quad g(s) \approx \mathbb{E}[\log \|r\|^2 \mid s], \qquad
+    T_2 = \log r^\top (S + 0.01\, t\, I)^{-1} r, \quad S = \tfrac1M \textstyle\sum_i r_i r_i^\top ,
+
+with t the top eigenvalue of S. :math:`T_1` sees what is small by the standard of all simulations
+and large by that of simulations with the same summary: in SIR it raises the power at epsilon .05
+from .12 to .83. :math:`T_2` sees small residuals in directions in which simulations have none: in
+Cryo-EM it raises the power at epsilon .3 from .34 to .70. Both are functions of what is not
+explained by s; how unusual s itself is, is the third statistic, the distance to the fifth nearest
+simulated summary in whitened coordinates.
+
+**Other sample sizes.** Residuals of datasets with N observations are multiplied by
+:math:`\sqrt{N / N_0}` to stand for datasets with the simulations' :math:`N_0`, because sampling
+noise shrinks as :math:`1/\sqrt N`. The decoder's own error does not shrink: far above :math:`N_0`
+it is blown up with the rest, and clean data are rejected too often (docs/method.md, "Detection",
+has the table). The spread of s around its mean given theta changes with N as well, and
+`SummaryOutlyingness` does not correct for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist.decoders import RidgeDecoder
+from mindist.decoders.standardise import Standardiser
+from mindist.protocols import State
+
+SCALE_BASIS = 100  # for one smooth number; at 128 the decoder's K numbers are flat (docs/method.md)
+DAMPING = 0.01  # of the top eigenvalue; the powers in the module's docstring were measured with it
+NEIGHBOURS = 5  # a single neighbour is noisy, many reach into the bulk
+MAX_SUMMARIES = 10_000  # as many null p-values have a standard deviation of .002 at .05
+# Of the largest eigenvalue of the summaries' correlations: a direction a thousand times narrower
+# than the widest is rounding of redundant summaries.
+REDUNDANT = 1e-6
+BLOCK_ROWS = 4_096  # 16 MB of whitened residuals at K = 512
+BLOCK_ELEMENTS = 2**22  # 32 MB of distances
+_TENSORS = ("low", "high", "span", "whitener")  # of `ResidualStatistics`
+
+
+@dataclass(frozen=True)
+class ResidualStatistics:
+    r"""What one kernel says about a dataset: scaled and Mahalanobis distance, both as logarithms.
+
+    The scale g is a ridge regression on s. Outside the simulations nothing is known of it, so it is
+    evaluated at s clamped to the simulated range of each coordinate, and clamped to the range of
+    its values there: an observed summary far away is neither excused nor accused by it.
+
+    Arguments:
+        log_scale: g, a decoder of one number.
+        low: Smallest simulated value of each summary, `(d_s,)`, float64.
+        high: Largest simulated value of each summary, `(d_s,)`, float64.
+        span: Smallest and largest value of g at simulated summaries, `(2,)`, float64.
+        whitener: `(K, K)`, float64; the Mahalanobis distance is the squared length of `r whitener`.
+        num_simulations: M.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> s = torch.linspace(-1, 1, 1_000)[:, None]
+        >>> noise = torch.randn(1_000, 8, generator=generator, dtype=torch.float64)
+        >>> statistics = ResidualStatistics.of(s.exp() * noise, s, generator)
+        >>> residual = torch.ones(2, 8)  # the same where the scales are exp(-.5) and exp(.5)
+        >>> statistics(residual, torch.tensor([[-0.5], [0.5]])).diff(dim=0).round()
+        tensor([[-2., 0.]], dtype=torch.float64)
+    """
+
+    NAMES = ("scaled", "mahalanobis")
+
+    log_scale: RidgeDecoder
+    low: Tensor
+    high: Tensor
+    span: Tensor
+    whitener: Tensor
+    num_simulations: int
+
+    @classmethod
+    def of(cls, residual: Tensor, s: Tensor, generator: torch.Generator) -> ResidualStatistics:
+        """Learn scale and covariance from null residuals.
+
+        Arguments:
+            residual: Residuals `(M, K)` of simulations held out of the decoder's fit, each in
+                turn or all at once.
+            s: Their summaries `(M, d_s)`.
+            generator: Draws the basis of the regression.
+        """
+        if residual.dim() != 2 or s.dim() != 2 or len(residual) != len(s) or len(s) < 2:
+            raise ValueError(
+                "residual, s: expected null residuals (M, K) and summaries (M, d_s) of the same "
+                f"simulations, at least 2, got shapes {tuple(residual.shape)} and "
+                f"{tuple(s.shape)}."
+            )
+        residual, s = residual.double(), s.double()
+        target = _log(residual.square().sum(1, keepdim=True))
+        log_scale = RidgeDecoder(SCALE_BASIS).fit(s, target, generator=generator)
+        fitted = torch.cat([log_scale(block) for block in s.split(BLOCK_ROWS)])
+        values, vectors = torch.linalg.eigh(residual.T @ residual / len(residual))
+        damped = values.clamp(min=0) + DAMPING * values[-1]
+        whitener = vectors / damped.clamp(min=torch.finfo(torch.float64).tiny).sqrt()
+        whitener = whitener.contiguous()  # as it is stored: products round alike after loading
+        span = torch.stack([fitted.min(), fitted.max()])
+        return cls(log_scale, s.amin(0), s.amax(0), span, whitener, len(residual))
+
+    @torch.no_grad()
+    def __call__(self, residual: Tensor, s: Tensor, ratio: float = 1.0) -> Tensor:
+        """Both statistics, `(B, 2)`, float64.
+
+        Arguments:
+            residual: Residuals `(B, K)` from a decoder that did not see these datasets.
+            s: Their summaries `(B, d_s)`.
+            ratio: N / N0, observations of these datasets over observations of the simulations.
+                Exact for sampling noise only, see the module's docstring.
+        """
+        self._check(residual, s)
+        if not 0 < ratio < math.inf:
+            raise ValueError(
+                f"ratio: expected a positive number of observations over that of the simulations, "
+                f"got {ratio}."
+            )
+        blocks = zip(residual.split(BLOCK_ROWS), s.split(BLOCK_ROWS), strict=True)
+        distances = torch.cat([self._log_distances(block, at) for block, at in blocks])
+        # The distances are quadratic in the residual: a factor sqrt(ratio) adds log(ratio).
+        return distances + math.log(ratio)
+
+    @torch.no_grad()
+    def leave_one_out(self, residual: Tensor, s: Tensor) -> Tensor:
+        r"""Statistics `(M, 2)` of the simulations that `of` saw, each left out of scale and S.
+
+        The null for `CombinedTest`: a simulation that pulled the scale towards itself looks more
+        ordinary than fresh data do. The regression's own formula does it for g. For S,
+        with :math:`q = r^\top A^{-1} r`,
+
+        .. math:: r^\top (A - \tfrac1M r r^\top)^{-1} r = \frac{q}{1 - q / M} .
+
+        Available after `of`, not after `from_state`: the regression's matrices are not stored.
+
+        Arguments:
+            residual: The residuals that `of` saw, `(M, K)`.
+            s: The summaries that `of` saw, `(M, d_s)`.
+        """
+        self._check(residual, s)
+        squared = torch.cat([self._squared(block) for block in residual.split(BLOCK_ROWS)])
+        log_distance = _log(squared[:, :1])
+        left_out = self.log_scale.leave_one_out_residuals(s.double(), log_distance)
+        scale = (log_distance - left_out).clamp(self.span[0], self.span[1])
+        mahalanobis = _log(squared[:, 1:] / (1 - squared[:, 1:] / self.num_simulations))
+        return torch.cat([log_distance - scale, mahalanobis], dim=1)
+
+    def _squared(self, residual: Tensor) -> Tensor:
+        """Squared Euclidean and Mahalanobis lengths, `(B, 2)`."""
+        r = residual.double()
+        return torch.stack([r.square().sum(1), (r @ self.whitener).square().sum(1)], dim=1)
+
+    def _log_distances(self, residual: Tensor, s: Tensor) -> Tensor:
+        inside = s.double().clamp(self.low, self.high)
+        scale = self.log_scale(inside).clamp(self.span[0], self.span[1])
+        return _log(self._squared(residual)) - torch.cat([scale, torch.zeros_like(scale)], dim=1)
+
+    def _check(self, residual: Tensor, s: Tensor) -> None:
+        K, d_s = len(self.whitener), len(self.low)
+        if residual.shape != (len(s), K) or s.shape != (len(residual), d_s):
+            raise ValueError(
+                f"residual, s: expected shapes (B, {K}) and (B, {d_s}), as in the null, got "
+                f"{tuple(residual.shape)} and {tuple(s.shape)}."
+            )
+
+    def to(self, device: torch.device) -> ResidualStatistics:
+        """The same statistics on another device."""
+        moved = {name: getattr(self, name).to(device) for name in _TENSORS}
+        return replace(self, log_scale=copy.copy(self.log_scale).to(device), **moved)
+
+    def state(self) -> State:
+        """Configuration and tensors from which the statistics can be rebuilt."""
+        config, tensors = self.log_scale.state()
+        named = {f"log_scale.{name}": value for name, value in tensors.items()}
+        named |= {name: getattr(self, name) for name in _TENSORS}
+        return {"log_scale": config, "num_simulations": self.num_simulations}, named
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> ResidualStatistics:
+        """Rebuild from `state`; without `leave_one_out`."""
+        prefix = "log_scale."
+        part = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        return cls(
+            log_scale=RidgeDecoder.from_state(config["log_scale"], part),
+            num_simulations=config["num_simulations"],
+            **{name: tensors[name] for name in _TENSORS},
+        )
+
+
+@dataclass(frozen=True)
+class SummaryOutlyingness:
+    """How far summaries lie from simulated ones: the distance to the fifth nearest of them.
+
+    Summaries are standardised and then whitened, so that units and correlations do not matter. A
+    summary that never varies is ignored; of redundant ones, directions in which simulations
+    have next to no spread are damped rather than divided by zero.
+
+    Arguments:
+        points: Whitened simulated summaries `(m, d_s)`, float64, m at most 10,000.
+        index: Which of the simulations they are, `(m,)`, increasing.
+        centre: Means of the summaries `(d_s,)`, float64.
+        whitener: `(d_s, d_s)`, float64; `(s - centre) whitener` are the whitened coordinates.
+
+    Example:
+        >>> s = torch.arange(100.0)[:, None]
+        >>> outlyingness = SummaryOutlyingness.of(s, torch.Generator())
+        >>> spread = s.double().std(unbiased=False)
+        >>> outlyingness(torch.tensor([[50.0], [109.0]])) * spread  # to 48 or 52, to 95
+        tensor([ 2.0000, 14.0000], dtype=torch.float64)
+        >>> outlyingness.leave_one_out()[[50, 99]] * spread  # to 47 or 53, to 94
+        tensor([3.0000, 5.0000], dtype=torch.float64)
+    """
+
+    NAME = "summary"
+
+    points: Tensor
+    index: Tensor
+    centre: Tensor
+    whitener: Tensor
+
+    @classmethod
+    def of(cls, s: Tensor, generator: torch.Generator) -> SummaryOutlyingness:
+        """From simulated summaries `(M, d_s)`, of which the generator chooses at most 10,000."""
+        if s.dim() != 2 or len(s) < 2:
+            raise ValueError(
+                f"s: expected at least 2 simulated summaries, (M, d_s), got shape {tuple(s.shape)}."
+            )
+        standardise, s = Standardiser.of(s), s.double()
+        standardised = standardise(s)
+        values, vectors = torch.linalg.eigh(standardised.T @ standardised / len(s))
+        damped = values.clamp(min=0) + REDUNDANT * values[-1]
+        rotation = vectors / damped.clamp(min=torch.finfo(torch.float64).tiny).sqrt()
+        # As it is stored: products round alike after loading.
+        whitener = (rotation / standardise.scale[:, None]).contiguous()
+        chosen = torch.randperm(len(s), generator=generator)[:MAX_SUMMARIES].sort().values
+        index = chosen.to(s.device)
+        points = (s[index] - standardise.centre) @ whitener
+        return cls(points, index, standardise.centre, whitener)
+
+    def __call__(self, s: Tensor) -> Tensor:
+        """Distances `(B,)`, float64, of summaries `(B, d_s)` that are not among the simulated."""
+        if s.dim() != 2 or s.shape[1] != len(self.centre):
+            raise ValueError(
+                f"s: expected summaries of shape (B, {len(self.centre)}), as simulated, got "
+                f"{tuple(s.shape)}."
+            )
+        return self._distance((s.double() - self.centre) @ self.whitener, self._neighbours)
+
+    def leave_one_out(self) -> Tensor:
+        """Distances `(m,)` of the simulated summaries themselves, in the order of `index`."""
+        return self._distance(self.points, 1 + self._neighbours)  # itself is the first
+
+    @property
+    def _neighbours(self) -> int:
+        return min(NEIGHBOURS, len(self.points) - 1)
+
+    @torch.no_grad()
+    def _distance(self, whitened: Tensor, rank: int) -> Tensor:
+        """Distances to the rank-th nearest point, a bounded number at a time."""
+        blocks = whitened.split(max(1, BLOCK_ELEMENTS // len(self.points)))
+        # Without the shortcut by inner products, which makes a distance of 0 one of 1e-8.
+        mode = "donot_use_mm_for_euclid_dist"
+        distances = (torch.cdist(block, self.points, compute_mode=mode) for block in blocks)
+        # Of 10,000, the six smallest in order take a fifth of the time of `kthvalue`.
+        return torch.cat([d.topk(rank, largest=False).values[:, -1] for d in distances])
+
+    def to(self, device: torch.device) -> SummaryOutlyingness:
+        """The same on another device."""
+        return SummaryOutlyingness(**{name: value.to(device) for name, value in vars(self).items()})
+
+    def state(self) -> State:
+        """Configuration and tensors from which it can be rebuilt."""
+        return {}, dict(vars(self))
+
+    @classmethod
+    def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> SummaryOutlyingness:
+        """Rebuild from `state`."""
+        del config
+        return cls(**tensors)
+
+
+def _log(squared: Tensor) -> Tensor:
+    """The logarithm of squared lengths, finite at 0."""
+    return squared.clamp(min=torch.finfo(squared.dtype).tiny).log()

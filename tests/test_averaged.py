@@ -1,0 +1,158 @@
+"""The average of a linear Gaussian posterior over Gaussian summaries, against its closed form."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from exact_models import normal
+from test_noise import noise_of
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+from mindist.adaptation.spread import spread
+from mindist.posteriors.averaged import AveragedBackend, AveragedComponent
+from mindist.posteriors.query import BoundedQueries
+from mindist.posteriors.rejection import Budget
+from mindist.posteriors.uncertain import Conditions, UncertainQueries
+
+GAIN = torch.tensor([[0.9, 0.2], [0.0, 0.7]]).double()
+WITHIN = torch.tensor([[0.05, 0.02], [0.02, 0.03]]).double()
+U = torch.tensor([[[0.10, -0.03], [-0.03, 0.04]], [[0.02, 0.0], [0.0, 0.3]]]).double()
+S_STAR = torch.tensor([[0.5, -1.0], [0.0, 2.0]]).double()
+AROUND = spread(S_STAR, U, noise_of(torch.ones(2)))
+
+
+@dataclass(frozen=True)
+class LinearGaussian:
+    """q(theta given s) = N(K s, S), perhaps known to be inside a half-space only."""
+
+    weight: float = 1.0
+    bounded: bool = False
+    corrects_leakage: bool = True
+
+    def law(self, s: Tensor) -> MultivariateNormal:
+        return MultivariateNormal(s @ GAIN.T, WITHIN)
+
+    def draw(self, num_samples: int, s: Tensor, **options: Any) -> Tensor:
+        return self.law(s).sample((num_samples,))
+
+    def in_support(self, theta: Tensor, /) -> Tensor:
+        return theta[..., 0] > 0 if self.bounded else torch.ones_like(theta[..., 0]).bool()
+
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        return self.law(s).log_prob(theta)
+
+
+class Echo(LinearGaussian):
+    """A draw is its summary."""
+
+    def draw(self, num_samples: int, s: Tensor, **options: Any) -> Tensor:
+        return s.expand(num_samples, -1, -1).clone()
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A backend of one such component."""
+
+    component: Any = LinearGaussian()
+    condition_shape: torch.Size = torch.Size((2,))  # noqa: RUF009
+    num_parameters: int = 2
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
+    version: int = 0
+
+    @property
+    def components(self) -> Sequence[Any]:
+        return [self.component]
+
+
+def test_the_average_has_the_covariance_of_the_posterior_plus_that_of_its_mean():
+    torch.manual_seed(0)
+    draws = AveragedComponent(LinearGaussian(), 32).draw(
+        64_000, AROUND.flatten(1), show_progress_bars=False
+    )
+    assert draws.shape == (64_000, 2, 2)
+    expected = WITHIN + GAIN @ U @ GAIN.T
+    for b in range(2):
+        # Every summary has equally many draws, so that only what is within them is random.
+        error = 4 * math.sqrt(2 / 64_000) * expected[b].diagonal().max()
+        torch.testing.assert_close(draws[:, b].T.cov(), expected[b], atol=float(error), rtol=0)
+        away = (draws[:, b].mean(0) - GAIN @ S_STAR[b]).abs()
+        assert (away < 4 * (WITHIN.diagonal() / 64_000).sqrt()).all()
+
+
+def test_the_average_has_the_density_of_the_exact_convolution():
+    """32 points stand for the integral over N(s*, U), whose result is Gaussian."""
+    exact = MultivariateNormal(S_STAR @ GAIN.T, WITHIN + GAIN @ U @ GAIN.T)
+    torch.manual_seed(1)
+    theta = exact.sample((500,))
+    ours = AveragedComponent(LinearGaussian(), 32).log_density(theta, AROUND.flatten(1))
+    mixture = torch.stack(
+        [LinearGaussian().log_density(theta, AROUND[:, j]) for j in range(32)]
+    ).logsumexp(0) - math.log(32)
+    torch.testing.assert_close(ours, mixture)
+    divergence = (exact.log_prob(theta) - ours).mean(0)
+    assert divergence.abs().max() < 0.05
+
+
+def test_each_summary_gets_as_many_draws_or_one_more_and_any_prefix_is_random():
+    component, rows = AveragedComponent(Echo(), 32), AROUND.flatten(1)
+    torch.manual_seed(0)
+    for num in (1, 31, 32, 33, 100):
+        draws = component.draw(num, rows, show_progress_bars=False)
+        assert draws.shape == (num, 2, 2)
+        for b in range(2):
+            of = (draws[:, b, None] == AROUND[b]).all(2).sum(0)
+            assert of.sum() == num
+            assert of.min() >= num // 32
+            assert of.max() <= -(-num // 32)
+    first = torch.stack([component.draw(40, rows, show_progress_bars=False)[0]
+                         for _ in range(2_000)])  # fmt: skip
+    off = (first.mean(0) - S_STAR).abs()
+    assert (off < 4 * (U.diagonal(dim1=1, dim2=2) / 2_000).sqrt()).all()
+
+
+def test_blocks_of_parameters_change_nothing(monkeypatch):
+    theta, rows = normal(50, 2, 2), AROUND.flatten(1)
+    component = AveragedComponent(LinearGaussian(), 32)
+    whole = component.log_density(theta, rows)
+    monkeypatch.setattr("mindist.posteriors.averaged.MAX_ROWS", 640)
+    torch.testing.assert_close(component.log_density(theta, rows), whole)
+
+
+def test_the_average_is_cut_to_the_prior_as_one_density():
+    """Where a summary leaks all of its mass, the others are still drawn from, and normalised."""
+    queries = BoundedQueries(AveragedBackend(Exact(LinearGaussian(bounded=True)), 2), 100)
+    rows = torch.tensor([[1.0, 0.0, -50.0, 0.0]]).double()  # the second has no mass inside
+    samples = queries.sample((2_000,), rows, Budget(100), seed=0)
+    assert (samples[..., 0] > 0).all()
+    mean = LinearGaussian().law(rows[:, :2]).mean
+    assert ((samples.mean(0) - mean).abs() < 4 * (WITHIN.diagonal() / 2_000).sqrt()).all()
+    log_p = queries.log_prob(mean[None], rows)
+    expected = LinearGaussian().log_density(mean, rows[:, :2])  # Z is 1/2, as is the share
+    torch.testing.assert_close(log_p[0], expected, atol=4 / math.sqrt(10_000), rtol=0)
+
+
+def test_certain_and_uncertain_datasets_in_one_batch():
+    queries = UncertainQueries(Exact(), 100, 32)
+    s = torch.cat([S_STAR, S_STAR + 1])
+    uncertain = torch.tensor([False, True, True, False])
+    around = torch.cat([AROUND, AROUND + 1])
+    conditions = Conditions(s, uncertain, around)
+    samples = queries.sample((8_000,), conditions, Budget(100), seed=0)
+    sides = torch.where(uncertain[:, None, None], torch.cat([U, U]), 0.0)
+    for b in range(4):
+        expected = WITHIN + GAIN @ sides[b] @ GAIN.T
+        error = float(4 * math.sqrt(2 / 8_000) * expected.diagonal().max())
+        torch.testing.assert_close(samples[:, b].T.cov(), expected, atol=error, rtol=0)
+        away = (samples[:, b].mean(0) - GAIN @ s[b]).abs()
+        assert (away < 4 * (expected.diagonal() / 8_000).sqrt()).all()
+    theta = normal(3, 4, 2)
+    together = queries.log_prob(theta, conditions)
+    for b in range(4):
+        alone = queries.log_prob(theta[:, b : b + 1], conditions[torch.tensor([b])])
+        torch.testing.assert_close(together[:, b], alone[:, 0])
+    still = queries.sample((8,), Conditions.certain(s[~uncertain]), Budget(100), seed=0)
+    again = queries.sample((8,), conditions, Budget(100), seed=0)
+    assert torch.equal(again[:, ~uncertain], still)
