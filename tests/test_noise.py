@@ -8,7 +8,7 @@ from exact_models import normal
 from torch import Tensor
 
 from mindist import MinimumDistance, storage
-from mindist.adaptation.noise import SummaryNoise, bootstrap_summaries, positive_excess
+from mindist.adaptation.noise import SummaryNoise, positive_excess
 from mindist.adaptation.spread import spread, standard_points
 from mindist.summarise import Summariser
 
@@ -65,14 +65,6 @@ def test_the_covariance_follows_the_summary():
                                rtol=4 * ERROR + 0.1, atol=0)  # fmt: skip
     torch.testing.assert_close(V[:, 1, 1] * 100, torch.tensor([0.5, 0.5]).double(),
                                rtol=4 * ERROR + 0.1, atol=0)  # fmt: skip
-
-
-def test_weights_of_the_bootstrap_are_probabilities():
-    x = torch.tensor([[[0.0], [1.0], [5.0]]])
-    weight = torch.tensor([[1.0, 1.0, 0.0]])
-    s = bootstrap_summaries(Summariser(mean), x, 500, torch.Generator().manual_seed(0), weight)
-    assert s.max() <= 1
-    assert abs(float(s.mean()) - 0.5) < 4 * math.sqrt(0.25 / 3 / 500)
 
 
 @pytest.mark.parametrize("problem", ["fails", "nan", "one observation"])

@@ -363,6 +363,25 @@ def test_nothing_in_a_figure_overlaps(rows):
             assert min(width, height) < 1, "two boxes share more than a pixel"
 
 
+def test_a_legend_with_many_long_labels_stays_inside_the_figure(rows):
+    names = [f"the default without idea number {i}" for i in range(13)]
+    many = pd.concat([rows[rows.method == "npe"].assign(method=name) for name in names])
+    figure = draw_figure([Panel("rmse"), Panel("rmse")], many)
+    (legend,) = figure.legends
+    box = legend.get_window_extent(figure.canvas.get_renderer())
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert len(legend.get_texts()) == 13
+
+
+def test_a_setting_that_few_lines_have_keeps_its_tick():
+    axes = Figure().subplots()
+    horizontal = Horizontal.of("decoder", ["ridge", "mlp", "flow"])
+    axes.plot([horizontal.at("ridge"), horizontal.at("mlp")], [1, 2])
+    horizontal.set_ticks(axes)
+    low, high = axes.get_xlim()
+    assert low <= horizontal.at("ridge") < horizontal.at("flow") <= high
+
+
 def test_a_method_has_the_same_colour_in_every_panel(rows):
     panels = [Panel("rmse"), Panel("rmse", where={"method": ["mds", "oracle"]})]
     left, right = draw_figure(panels, rows).axes

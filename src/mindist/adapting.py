@@ -53,6 +53,45 @@ class _Block:
     def adapted(self) -> Tensor:
         return (self.s != self.detection.s_obs).any(1)
 
+    @classmethod
+    def of(
+        cls, fitted: Fitted, options: Search, x: Tensor, detection: Detection, z_bar: Tensor
+    ) -> _Block:
+        """Before any search: observed summaries, and copies of one observation counted once."""
+        distinct = fitted.continuous and options.distinct and options.reweight > 0
+        observations = Observations.of(fitted.embedding, x, distinct=distinct)
+        copies = (observations.share < 1).any(1)
+        z_obs = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
+        return cls(
+            fitted,
+            options,
+            x,
+            observations,
+            detection,
+            z_obs,
+            detection.s_obs.clone(),
+            torch.ones(x.shape[:2], dtype=torch.float64, device=x.device),
+            z_obs.clone(),
+            [Status.WELL_SPECIFIED] * len(x),
+        )
+
+    def adapt(self, chosen: Tensor, seed: int) -> Influence:
+        """Search for the chosen datasets `(B,)`, and say how observations move what is used.
+
+        Where weights feed back too much on the summary that gave them, the search is made again
+        without.
+        """
+        self.search(chosen.nonzero()[:, 0], self.options, seed)
+        rows = self.adapted.nonzero()[:, 0]
+        moved = self.influence(rows, answering=bool(self.options.reweight))
+        loose = moved.feedback > self.options.feedback
+        self.search(rows[loose], replace(self.options, reweight=0), seed)
+        rest = torch.ones_like(chosen)
+        rest[rows[~loose]] = False
+        others = rest.nonzero()[:, 0]
+        order = torch.cat([rows[~loose], others]).argsort()
+        return moved[~loose].joined(self.influence(others, answering=False), order)
+
     def search(self, rows: Tensor, options: Search, seed: int) -> None:
         """Search for the datasets with these indices."""
         if not len(rows):
@@ -75,15 +114,15 @@ class _Block:
         if self.options.divergence == "mmd":
             # Rounding s_star to the precision of the summaries may undo a tiny gain.
             before, after = self.objectives(rows)
-            self.keep_observed(rows[~(after <= before)], Status.KEPT_OBSERVED)
-        self.keep_observed(rows[~self.adapted[rows]], Status.KEPT_OBSERVED)
+            self.keep_observed(rows[~(after <= before)])
+        self.keep_observed(rows[~self.adapted[rows]])
 
-    def keep_observed(self, rows: Tensor, status: Status) -> None:
-        """Go back to the data as they are."""
+    def keep_observed(self, rows: Tensor) -> None:
+        """Go back to the data as they are, where no search found anything better."""
         self.s[rows], self.z_bar[rows] = self.detection.s_obs[rows], self.z_obs[rows]
         self.weight[rows] = 1.0
         for row in rows.tolist():
-            self.status[row] = status
+            self.status[row] = Status.KEPT_OBSERVED
 
     @torch.no_grad()
     def objectives(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,42 +164,15 @@ def adapt_block(
         chosen: Which to adapt, `(B,)`.
         seed: Of perturbations of starts.
     """
-    distinct = fitted.continuous and options.distinct and options.reweight > 0
-    observations = Observations.of(fitted.embedding, x, distinct=distinct)
-    copies = (observations.share < 1).any(1)
-    z_obs = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
-    block = _Block(
-        fitted,
-        options,
-        x,
-        observations,
-        detection,
-        z_obs,
-        detection.s_obs.clone(),
-        torch.ones(x.shape[:2], dtype=torch.float64, device=x.device),
-        z_obs.clone(),
-        [Status.WELL_SPECIFIED] * len(x),
-    )
-    block.search(chosen.nonzero()[:, 0], options, seed)
-    every = torch.arange(len(x), device=x.device)
-    rows = every[block.adapted]
-    moved = block.influence(rows, answering=bool(options.reweight))
-    loose = moved.feedback > options.feedback
-    if loose.any():
-        block.search(rows[loose], replace(options, reweight=0), seed)
-        rows, moved = rows[~loose], moved[~loose]
-    rest = torch.ones_like(chosen)
-    rest[rows] = False
-    other = block.influence(every[rest], answering=False)
-    moved = moved.joined(other, torch.cat([rows, every[rest]]).argsort())
-
+    block = _Block.of(fitted, options, x, detection, z_bar)
+    moved = block.adapt(chosen, seed)
     s_star, adapted = block.s, block.adapted
     distance = detection.distance_obs.clone()
     distance[adapted] = fitted.distance(s_star[adapted], z_bar[adapted])
     with torch.no_grad():
-        fit = observations.all_counted().fit(fitted.density.decoder(s_star.double()))
+        fit = block.observations.all_counted().fit(fitted.density.decoder(s_star.double()))
     score = fit.score(block.threshold)
-    before, after = block.objectives(every)
+    before, after = block.objectives(torch.arange(len(x), device=x.device))
     return Adaptation(
         **vars(detection),
         s_star=s_star,

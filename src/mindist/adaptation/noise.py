@@ -50,7 +50,6 @@ def bootstrap_summaries(
     x: Tensor,
     num: int,
     generator: torch.Generator,
-    weight: Tensor | None = None,
 ) -> Tensor:
     """Summaries of datasets that are drawn with replacement from the observations of each dataset.
 
@@ -59,7 +58,6 @@ def bootstrap_summaries(
         x: Datasets `(B, N, *event)`.
         num: R, how many datasets to draw from each.
         generator: Draws them, on the CPU.
-        weight: Of the observations `(B, N)`, to draw them in proportion; by default all alike.
 
     Returns:
         Summaries `(B, R, d_s)`, float64.
@@ -70,12 +68,11 @@ def bootstrap_summaries(
         >>> s.shape, s.var().round(decimals=1)  # of the mean of two values that are 0 or 2
         (torch.Size([1, 1000, 1]), tensor(0.5000, dtype=torch.float64))
     """
-    if weight is None:
-        weight = torch.ones(x.shape[:2], dtype=torch.float64)
+    alike = torch.ones(x.shape[1], dtype=torch.float64)
     size = max(1, CHUNK_BYTES // max(1, x[:1].nbytes))
     rows = []
-    for data, share in zip(x, weight.double().cpu(), strict=True):
-        chosen = torch.multinomial(share, num * x.shape[1], replacement=True, generator=generator)
+    for data in x:
+        chosen = torch.multinomial(alike, num * x.shape[1], replacement=True, generator=generator)
         drawn = chosen.view(num, x.shape[1]).to(x.device)
         rows.append(torch.cat([summarise(data[part]).double() for part in drawn.split(size)]))
     return torch.stack(rows) if rows else x.new_empty(0, num, 0, dtype=torch.float64)

@@ -69,7 +69,7 @@ class Response:
         J = decoder.weight.T @ basis_slope  # (B, L, d_s)
         fit = observations.fit(mu)
         weight, mass = fit.weight(threshold), fit.used_mass(threshold)
-        open_ = ((weight > 0) & (weight < fit.share)).double() * fit.share
+        unclipped = ((weight > 0) & (weight < fit.share)).double() * fit.share
         fitted = ((mass < 1) & (fit.mass == mass)).double()  # neither taken as 1 nor clipped
 
         by_density = (observations.local @ J.to(observations.local.dtype)).double()
@@ -78,9 +78,9 @@ class Response:
         by_mass = (share * by_density).sum(1) - 2 * fit.mass[:, None] * (mu[:, None] @ J).squeeze(1)
         by_mass = fitted[:, None] * by_mass / square / mass[:, None]
         slope = mass[:, None, None] * by_density / fit.own[..., None]
-        slope = open_[..., None] * (slope + (weight / fit.share)[..., None] * by_mass[:, None])
+        slope = unclipped[..., None] * (slope + (weight / fit.share)[..., None] * by_mass[:, None])
         mean = (fit.share * fit.density).sum(1, keepdim=True) / fit.share.sum(1, keepdim=True)
-        free = torch.where(open_ > 0, weight, 0.0)
+        free = torch.where(unclipped > 0, weight, 0.0)
         return cls(observations, weight, free, slope, fitted[:, None] * (fit.density / mean - 1))
 
     def feedback(self, fixed: Tensor) -> Tensor:

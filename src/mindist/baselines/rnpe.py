@@ -25,7 +25,7 @@ from mindist.baselines.latent_mcmc import Chains, LatentPrior, sample_latents, s
 from mindist.baselines.method import Options, Simulations, SummaryQueries
 from mindist.baselines.npe import NeuralPosterior, train_neural_posterior
 from mindist.decoders.standardise import Standardiser
-from mindist.posteriors.backend import Backend, Component
+from mindist.posteriors.backend import Component, Queried
 from mindist.posteriors.guards import warn_user
 from mindist.posteriors.query import BoundedQueries
 from mindist.posteriors.rejection import Budget
@@ -87,7 +87,7 @@ class AveragedComponent:
 class AveragedBackend:
     """What `BoundedQueries.sample` asks of a posterior, averaged over latent summaries."""
 
-    backend: Backend
+    backend: Queried
     latents: Tensor
     condition_shape: torch.Size = torch.Size((1,))  # noqa: RUF009
 
@@ -159,7 +159,7 @@ class LatentSummaryPosterior(SummaryQueries):
             )
         averaged = AveragedBackend(self._queries.backend, latents.s.flatten(0, 1).float())
         index = torch.arange(latents.s.shape[2], dtype=torch.float32)[:, None]
-        queries = BoundedQueries(cast(Backend, averaged), MAX_DRAWS_PER_SAMPLE)
+        queries = BoundedQueries(cast(Queried, averaged), MAX_DRAWS_PER_SAMPLE)
         budget = Budget(MAX_DRAWS_PER_SAMPLE)
         return queries.sample(sample_shape, index.to(averaged.device), budget, seed=seed)
 

@@ -70,11 +70,11 @@ class SummaryRegression:
             leverage = 1 / num + (turned.square() / damped).sum(1) / num
             return coefficients, (target - turned @ coefficients) / (1 - leverage)[:, None]
 
-        def error(strength: float) -> float:
+        def error(fitted: tuple[Tensor, Tensor]) -> float:
             """Mean over summaries of the log of the mean squared left-out residual."""
-            return float(fit(strength)[1].square().mean(0).clamp(min=LEAST).log().mean())
+            return float(fitted[1].square().mean(0).clamp(min=LEAST).log().mean())
 
-        coefficients, residual = fit(min(STRENGTHS, key=error))
+        coefficients, residual = min(map(fit, STRENGTHS), key=error)
         return cls(z_centre, s_centre, s_scale, vectors @ coefficients), residual
 
     def __call__(self, z_bar: Tensor, s: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindist.posteriors.backend import Backend, Component
+from mindist.posteriors.backend import Component, Queried
 from mindist.posteriors.rejection import MAX_ROWS
 
 
@@ -96,7 +96,7 @@ class AveragedBackend:
         num: J.
     """
 
-    backend: Backend
+    backend: Queried
     num: int
 
     @property
@@ -123,14 +123,6 @@ class AveragedBackend:
     def version(self) -> Hashable:
         """Changes whenever the posterior's weights do."""
         return self.backend.version
-
-    def sample_prior(self, num_samples: int) -> Tensor:
-        """Draws `(num_samples, d_theta)` from the prior."""
-        return self.backend.sample_prior(num_samples)
-
-    def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
-        """Not offered: a mode is asked for at one summary."""
-        raise NotImplementedError("map: expected one summary, got an average over several.")
 
     def to(self, device: torch.device) -> None:
         """Move the posterior."""

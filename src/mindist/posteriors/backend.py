@@ -52,8 +52,8 @@ class Component(Protocol):
         """log q, `(S, B)`, of parameters `(S, B, d_theta)` given summaries `(B, d_s)`."""
 
 
-class Backend(Protocol):
-    """A posterior over summaries, seen through its library's bridge."""
+class Queried(Protocol):
+    """What samples and log-probabilities ask of a posterior over summaries."""
 
     @property
     def components(self) -> Sequence[Component]:
@@ -75,14 +75,18 @@ class Backend(Protocol):
     def version(self) -> Hashable:
         """Changes whenever the posterior's weights do."""
 
+    def to(self, device: torch.device) -> None:
+        """Move the posterior."""
+
+
+class Backend(Queried, Protocol):
+    """A posterior over summaries, seen through its library's bridge."""
+
     def sample_prior(self, num_samples: int) -> Tensor:
         """Draws `(num_samples, d_theta)` from the prior."""
 
     def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
         """The posterior's mode `(1, d_theta)` given `(1, d_s)`, by ascent from `(n, d_theta)`."""
-
-    def to(self, device: torch.device) -> None:
-        """Move the posterior."""
 
 
 def is_bounded(prior: Any) -> bool:
@@ -122,4 +126,4 @@ def find_backend(posterior: Any) -> Backend:
     )
 
 
-__all__ = ["BRIDGES", "Backend", "Component", "find_backend", "is_bounded"]
+__all__ = ["BRIDGES", "Backend", "Component", "Queried", "find_backend", "is_bounded"]

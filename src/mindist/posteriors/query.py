@@ -1,4 +1,4 @@
-r"""A posterior over summaries whose every query ends: samples, log-probabilities and modes given s.
+r"""A posterior over summaries whose every query ends: samples and log-probabilities given s.
 
 .. math:: s \mapsto p(\theta \mid s)
 """
@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindist import checks
-from mindist.posteriors.backend import Backend
+from mindist.posteriors.backend import Queried
 from mindist.posteriors.cache import Recent, digest
 from mindist.posteriors.density import (
     Leakage,
@@ -22,17 +21,15 @@ from mindist.posteriors.density import (
     log_prob_mixture,
 )
 from mindist.posteriors.guards import warn_user
-from mindist.posteriors.rejection import Budget, Drawn, draw_mixture, shortfall_message
+from mindist.posteriors.rejection import Budget, Drawn, draw_mixture
+from mindist.posteriors.sampling import Sampling
 from mindist.posteriors.seeding import seeded
 
-# Normalising constants and modes remembered: a few numbers each.
+# Normalising constants remembered: a few numbers each.
 CAPACITY = 4096
 
-# Above this share of draws outside the prior's support, keeping them deserves a warning: sbi's.
-MANY_OUTSIDE = 0.05
 
-
-class BoundedQueries:
+class BoundedQueries(Sampling[Tensor]):
     """Queries of a posterior at given summaries `(B, d_s)`, none of which can go on for ever.
 
     Arguments:
@@ -40,15 +37,14 @@ class BoundedQueries:
         max_draws: Draws allowed for each sample.
     """
 
-    def __init__(self, backend: Backend, max_draws: int) -> None:
+    def __init__(self, backend: Queried, max_draws: int) -> None:
         if max_draws < 1:
             raise ValueError(f"max_draws_per_sample: expected at least 1, got {max_draws}.")
         if len(backend.condition_shape) != 1:
             raise _trained_on_other("summaries (d_s,)", backend.condition_shape)
-        self.backend = backend
+        super().__init__(backend)
         self.max_draws = max_draws
         self._leakages: Recent[Leakage] = Recent(CAPACITY)
-        self._modes: Recent[Tensor] = Recent(CAPACITY)
 
     def checked(self, s: Tensor) -> Tensor:
         """Summaries `(B, d_s)`, of the length that the posterior was trained on."""
@@ -57,53 +53,21 @@ class BoundedQueries:
             raise _trained_on_other(expected, self.backend.condition_shape)
         return s
 
-    def sample(
-        self,
-        sample_shape: Sequence[int],
-        s: Tensor,
-        budget: Budget,
-        *,
-        seed: int | None = None,
-        reject: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> Tensor:
-        """Samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
-        num = torch.Size(sample_shape).numel()
-        with seeded(seed, s.device):
-            drawn = self.draw(num, s, budget, reject=reject, options=options)
-        return self.delivered(drawn, sample_shape, budget, reject=reject)
-
     def draw(
         self,
         num: int,
-        s: Tensor,
+        at: Tensor,
         budget: Budget,
         *,
         reject: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> Drawn:
         """At most `num` draws for each summary `(B, d_s)`, from torch's global generator."""
-        if not num or not len(s):
-            all_ = torch.full((len(s),), num, device=s.device)
-            nothing = s.new_empty(num, len(s), self.backend.num_parameters)
+        if not num or not len(at):
+            all_ = torch.full((len(at),), num, device=at.device)
+            nothing = at.new_empty(num, len(at), self.backend.num_parameters)
             return Drawn(nothing, num, all_, all_, all_)
-        return draw_mixture(self._components(reject), s, num, budget, options or {})
-
-    def delivered(
-        self, drawn: Drawn, sample_shape: Sequence[int], budget: Budget, *, reject: bool = True
-    ) -> Tensor:
-        """What `sample` returns, with its warnings, of what was drawn."""
-        if not reject and drawn.samples.numel():
-            self._warn_outside(drawn.samples)
-        if drawn.complete:
-            return drawn.samples.reshape(*sample_shape, *drawn.samples.shape[1:])
-        message = shortfall_message(drawn, budget)
-        if budget.expired() and budget.raise_on_timeout:
-            raise RuntimeError(
-                f"{message} To get what was accepted in time, pass return_partial_on_timeout=True."
-            )
-        warn_user(message)
-        return drawn.samples
+        return draw_mixture(self._components(reject), at, num, budget, options or {})
 
     def log_prob(
         self,
@@ -130,47 +94,14 @@ class BoundedQueries:
         ]
         return log_prob_mixture(components, theta, s, leakages, options or {})
 
-    def mode(
-        self,
-        s: Tensor,
-        start: str | Tensor,
-        num_starts: int,
-        *,
-        seed: int | None = None,
-        force_update: bool = False,
-        options: Mapping[str, Any] | None = None,
-    ) -> Tensor:
-        """The mode `(1, d_theta)` given one summary `(1, d_s)`, remembered."""
-        options = dict(options or {})
-        how = digest(start) if isinstance(start, Tensor) else start
-        asked = (how, num_starts, seed, tuple(sorted(options.items())))
-        key = (digest(s), self.backend.version, *asked)
-        mode = None if force_update else self._modes.get(key)
-        if mode is None:
-            with seeded(seed, s.device):
-                mode = self.backend.maximise(s, self._starts(start, num_starts, s), **options)
-            self._modes.put(key, mode)
-        return mode.clone()
-
     def to(self, device: torch.device) -> None:
         """Move the posterior and forget what was computed elsewhere."""
         self.backend.to(device)
         self._leakages.clear()
-        self._modes.clear()
 
     def _components(self, reject: bool) -> Sequence[Any]:
         components = self.backend.components
         return components if reject else [Untruncated(component) for component in components]
-
-    def _starts(self, start: str | Tensor, num_starts: int, s: Tensor) -> Tensor:
-        """Where the search for the mode begins, `(n, d_theta)`."""
-        if isinstance(start, Tensor):
-            return start.to(s.device, s.dtype)
-        if checks.choice(start, ("posterior", "prior"), "init_method") == "posterior":
-            theta = self.sample((num_starts,), s, Budget(self.max_draws))[:, 0]
-            if len(theta):
-                return theta
-        return self.backend.sample_prior(num_starts)
 
     def _leakage(
         self, index: int, s: Tensor, how: LeakageOptions, seed: int, datasets: Tensor | None
@@ -191,14 +122,6 @@ class BoundedQueries:
         if not leakage.resolved.all():
             warn_user(leakage_message(leakage, datasets))
         return leakage
-
-    def _warn_outside(self, theta: Tensor) -> None:
-        share = 1 - self.backend.components[0].in_support(theta).double().mean().item()
-        if share > MANY_OUTSIDE:
-            warn_user(
-                f"{share:.0%} of the samples lie outside the support of the prior, because "
-                "reject_outside_prior=False keeps them. They are not draws from the posterior."
-            )
 
 
 def _trained_on_other(expected: str, shape: torch.Size) -> ValueError:

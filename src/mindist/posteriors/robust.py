@@ -32,6 +32,7 @@ from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
 from mindist.posteriors.adaptations import Adaptations
 from mindist.posteriors.backend import find_backend
 from mindist.posteriors.density import LeakageOptions
+from mindist.posteriors.mode import Modes
 from mindist.posteriors.rejection import Budget
 from mindist.posteriors.uncertain import Conditions, UncertainQueries
 from mindist.protocols import Array
@@ -92,6 +93,7 @@ class RobustPosterior:
             )
         self._posterior, self._mds = posterior, mds
         self._queries = UncertainQueries(self._backend, max_draws_per_sample, NUM_POINTS)
+        self._modes = Modes(self._backend, self._queries.certain)
         self._adaptations = Adaptations(mds)
         self._default_x: Tensor | None = None
         self._uncertainty = uncertainty
@@ -324,7 +326,7 @@ class RobustPosterior:
             seed: Of the starts; None draws from torch's global generator.
             options: Further keywords of the wrapped posterior's `map`, such as `num_iter`.
         """
-        return self._queries.certain.mode(
+        return self._modes(
             self._one_condition(x).s,
             init_method,
             num_init_samples,
@@ -337,6 +339,7 @@ class RobustPosterior:
         """Move the posterior, the estimator and the default dataset to a device; return self."""
         device = torch.device(device)
         self._queries.to(device)
+        self._modes.clear()
         self._mds.to(device)
         if self._default_x is not None:
             self._default_x = self._default_x.to(device)

@@ -9,7 +9,7 @@ there were no others; then the uncertain ones together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from mindist.posteriors.averaged import AveragedBackend
-from mindist.posteriors.backend import Backend
+from mindist.posteriors.backend import Queried
 from mindist.posteriors.density import LeakageOptions
 from mindist.posteriors.query import BoundedQueries
 from mindist.posteriors.rejection import Budget, Drawn
-from mindist.posteriors.seeding import seeded
+from mindist.posteriors.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Conditions:
         return Conditions(self.s[index], self.uncertain[index], self.around[index])
 
 
-class UncertainQueries:
+class UncertainQueries(Sampling[Conditions]):
     """`BoundedQueries` at `Conditions`.
 
     Arguments:
@@ -61,15 +61,16 @@ class UncertainQueries:
         num: J, how many summaries stand for an uncertain one.
     """
 
-    def __init__(self, backend: Backend, max_draws: int, num: int) -> None:
+    def __init__(self, backend: Queried, max_draws: int, num: int) -> None:
+        super().__init__(backend)
         self.certain = BoundedQueries(backend, max_draws)
         self.averaged = BoundedQueries(AveragedBackend(backend, num), max_draws)
-        self.backend, self.max_draws = backend, max_draws
+        self.max_draws = max_draws
 
     def draw(
         self,
         num: int,
-        conditions: Conditions,
+        at: Conditions,
         budget: Budget,
         *,
         reject: bool = True,
@@ -78,25 +79,9 @@ class UncertainQueries:
         """At most `num` draws for each dataset, from torch's global generator."""
         parts = [
             queries.draw(num, s, budget, reject=reject, options=options)
-            for queries, s, _ in self._parts(conditions)
+            for queries, s, _ in self._parts(at)
         ]
-        return Drawn.joined(parts, _order(conditions)) if len(parts) > 1 else parts[0]
-
-    def sample(
-        self,
-        sample_shape: Sequence[int],
-        conditions: Conditions,
-        budget: Budget,
-        *,
-        seed: int | None = None,
-        reject: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> Tensor:
-        """Samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
-        num = torch.Size(sample_shape).numel()
-        with seeded(seed, conditions.s.device):
-            drawn = self.draw(num, conditions, budget, reject=reject, options=options)
-        return self.certain.delivered(drawn, sample_shape, budget, reject=reject)
+        return Drawn.joined(parts, _order(at)) if len(parts) > 1 else parts[0]
 
     def log_prob(
         self,

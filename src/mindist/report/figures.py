@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ WIDTH, HEIGHT = 4.3, 3.5
 
 LEGEND_HEIGHT = 0.9
 LEGEND_COLUMNS_PER_PANEL = 2
+LEGEND_HANDLE, LEGEND_LETTER = 0.75, 0.075  # inches at 10 points, spaces included
 MATERIAL_METRICS = ("posterior", "images", "trajectories")
 
 
@@ -276,10 +277,16 @@ def add_legend(figure: Figure, columns: int) -> None:
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=min(len(handles), max(columns, 2)),
+            ncols=min(len(handles), max(columns, 2), legend_columns(figure, handles)),
             frameon=False,
             handlelength=3.2,
         )
+
+
+def legend_columns(figure: Figure, labels: Iterable[str]) -> int:
+    """How many columns of a legend fit side by side, each as wide as the longest label."""
+    widest = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, labels))
+    return max(1, int(figure.get_figwidth() / widest))
 
 
 def freeze_layout(figure: Figure) -> None:

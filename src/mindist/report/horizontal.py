@@ -88,6 +88,9 @@ class Horizontal:
             last = place if room else last
         axes.xaxis.set_major_locator(FixedLocator([self.at(setting) for setting, _ in places]))
         axes.xaxis.set_minor_locator(NullLocator())
+        # A setting that few lines have may stand outside their range.
+        low, high = axes.get_xlim()
+        axes.set_xlim(min(low, self.at(places[0][0])), max(high, self.at(places[-1][0])))
         crowded = not self.ordered and sum(map(len, labels)) > MOST_LETTERS
         axes.set_xticklabels(labels, **(SLANTED if crowded else {}))
         return axes
