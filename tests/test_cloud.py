@@ -5,7 +5,7 @@ import torch
 from exact_models import LinearDecoder, LocationDecoder, features, normal
 
 from mindist.adaptation import Bank, Search, search
-from mindist.adaptation.cloud import RELATIVE_RIDGE, Cloud, most_alike
+from mindist.adaptation.cloud import RELATIVE_RIDGE, Cloud, Likeness
 from mindist.adaptation.search import EmbeddingDistance
 from mindist.solvers import levenberg_marquardt
 
@@ -92,20 +92,32 @@ def test_most_alike_are_those_with_the_largest_cosine():
     for row in z:
         cosine = [float(row @ other / (row.norm() * other.norm())) for other in simulated]
         expected.append(sorted(range(300), key=lambda i: -cosine[i])[:5])
-    assert most_alike(z, simulated, 5).tolist() == expected
+    assert Likeness.of(simulated).most(z, 5).tolist() == expected
 
 
 def test_most_alike_ignores_the_mass_of_an_embedding_and_blocks(monkeypatch):
     z, simulated = normal(20, 16), normal(300, 16, seed=1)
-    index = most_alike(z, simulated, 5)
-    assert torch.equal(most_alike(0.01 * z, simulated, 5), index)
+    index = Likeness.of(simulated).most(z, 5)
+    assert torch.equal(Likeness.of(simulated).most(0.01 * z, 5), index)
     monkeypatch.setattr("mindist.adaptation.cloud.BLOCK_ELEMENTS", 700)
-    assert torch.equal(most_alike(z, simulated, 5), index)
+    assert torch.equal(Likeness.of(simulated).most(z, 5), index)
+
+
+def test_likeness_in_the_leading_directions_is_that_of_all_where_the_rest_is_empty():
+    directions, _ = torch.linalg.qr(normal(200, 10))
+    simulated = normal(300, 10, seed=1) @ directions.T
+    z = normal(20, 10, seed=2) @ directions.T
+    noisy = z + 5 * (normal(20, 200, seed=3) - normal(20, 200, seed=3) @ directions @ directions.T)
+    expected = (z @ torch.nn.functional.normalize(simulated, dim=1).T).topk(5).indices
+    assert torch.equal(Likeness.of(simulated).most(noisy, 5), expected)
 
 
 def test_most_alike_takes_as_many_as_there_are():
-    assert most_alike(normal(2, 4), normal(3, 4, seed=1)).sort(1).values.tolist() == [[0, 1, 2]] * 2
-    assert most_alike(normal(0, 4), normal(3, 4, seed=1)).shape == (0, 3)
+    assert (
+        Likeness.of(normal(3, 4, seed=1)).most(normal(2, 4)).sort(1).values.tolist()
+        == [[0, 1, 2]] * 2
+    )
+    assert Likeness.of(normal(3, 4, seed=1)).most(normal(0, 4)).shape == (0, 3)
 
 
 # ---------------------------------------------------------------------------- the objective
@@ -147,7 +159,7 @@ def test_the_jacobian_of_the_residual_matches_finite_differences(location):
     objective = EmbeddingDistance(decoder, z_bar, cloud=bank.cloud(z_bar), stay=0.7)
     problem = torch.tensor([2, 0, 1])
     _, J = objective.residual(s, problem)
-    assert J.shape == (3, objective.mixing.shape[1] + 2, 2)
+    assert J.shape == (3, objective.head.mixing.shape[1] + 2, 2)
     for j in range(2):
         move = step * torch.eye(2).double()[j]
         ahead, behind = (objective.residual(s + sign * move, problem)[0] for sign in (1, -1))

@@ -24,7 +24,7 @@ def problem(request):
     s = normal(300, 2, seed=3)
     bank = Bank.of(s, decoder(s), torch.Generator().manual_seed(0))
     z_bar, stay = wide.mean(1), request.param
-    objective = EmbeddingDistance(decoder, z_bar, None, bank.cloud(z_bar) if stay else None, stay)
+    objective = EmbeddingDistance(decoder, z_bar, bank.cloud(z_bar) if stay else None, stay)
     return objective, minimum(objective, x.median(1).values), wide, decoder
 
 
@@ -88,7 +88,7 @@ def test_the_influence_is_the_derivative_of_the_summary_by_mass(problem):
     eta = 1e-4
     for n in (0, 7, 23):
         z_bar = (1 - eta) * objective.z_bar + eta * wide[:, n]
-        moved = EmbeddingDistance(decoder, z_bar, None, objective.cloud, objective.stay)
+        moved = EmbeddingDistance(decoder, z_bar, objective.cloud, objective.stay)
         slope = (minimum(moved, s) - s) / eta
         error = (slope - value[:, n]).norm(dim=1) / value[:, n].norm(dim=1)
         assert error.max() < 1e-2

@@ -1,10 +1,12 @@
 """The influence of observations on a search whose weights follow the summary."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from exact_models import LocationDecoder, features, normal
 
-from mindist.adaptation import Bank, Observations, Response, Search, View, influence, minimised
+from mindist.adaptation import Bank, Observations, Response, Search, View, influence
 from mindist.adaptation.reweight import reweighted_search
 from mindist.features.embedding import Embedding
 
@@ -50,11 +52,11 @@ def contaminated():
 def test_the_influence_is_the_derivative_of_the_fixed_point(contaminated, threshold, monkeypatch):
     """One observation more or less in a thousand, and the fixed point found again."""
     monkeypatch.setattr("mindist.adaptation.reweight.SETTLED", 1e-11)
-    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", 10**4)
+    monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", 10**4)
     base = contaminated.repeat(1, 25, 1)
     seen, end = search(base, threshold)
     s = end.found.s_star
-    objective = minimised(WIDE_VIEW, OPTIONS, end.z_bar)
+    objective = WIDE_VIEW.objective(OPTIONS, end.z_bar, end.cloud)
     response = Response.of(seen, LOCAL_VIEW.decoder, s, threshold)
     value = influence(objective, s, seen.wide, end.weight, ONE, response).value
     fixed = influence(objective, s, seen.wide, end.weight, ONE).value
@@ -72,9 +74,7 @@ def test_weights_that_are_all_clipped_do_not_answer():
     """Data that the model explains twice over: every weight is one, T is zero."""
     x = normal(2, 30, 2, seed=5)
     seen = Observations.of(EMBEDDING, x)
-    seen = Observations(
-        seen.wide, seen.local, seen.own / 100, seen.seen, seen.share, seen.bandwidth
-    )
+    seen = replace(seen, own=seen.own / 100)
     s = torch.zeros(2, 2).double()
     response = Response.of(seen, LOCAL_VIEW.decoder, s, 0.0)
     clipped = ((response.weight == 0) | (response.weight == 1)).all(1)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mindist import MinimumDistance
-from mindist.adaptation import Observations, Search, minimised, reweighted_search
+from mindist.adaptation import Observations, Search, reweighted_search
 from mindist.adaptation.reweight import _heavier
 from mindist.tasks import GaussianTask
 
@@ -100,7 +100,7 @@ def test_the_objective_never_grows(fitted, contaminated, rounds, local):
     weighed = weigh(fitted, contaminated[:20], options, local)
     found = weighed.found
     assert (found.objective_star <= found.objective_obs).all()
-    objective = minimised(fitted.wide, options, weighed.z_bar)
+    objective = fitted.wide.objective(options, weighed.z_bar, weighed.cloud)
     every = torch.arange(20)
     torch.testing.assert_close(objective(found.s_star, every), found.objective_star)
     s_obs = TASK.summary(contaminated[:20]).double()

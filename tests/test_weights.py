@@ -4,14 +4,13 @@ import pytest
 import torch
 from exact_models import LocationDecoder, features, normal
 
+from mindist.adaptation.own_kernel import OwnKernel
 from mindist.adaptation.weights import (
     LEAST_MASS,
     Fit,
     Observations,
     copies,
     multiplicity,
-    own_density,
-    through_kernel,
 )
 from mindist.features.embedding import Embedding
 
@@ -21,6 +20,14 @@ ZERO = torch.zeros(1, 2).double()
 
 def kernel(a, b, bandwidth):
     return math.exp(-float((a - b).square().sum()) / (2 * bandwidth**2))
+
+
+def own_density(x, bandwidth):
+    return OwnKernel(x, bandwidth).density(torch.ones(x.shape[:2]).double())
+
+
+def through_kernel(x, bandwidth, value):
+    return OwnKernel(x, bandwidth).through(value)
 
 
 def fit_of(density, own, mass, error=0.0):
@@ -44,7 +51,7 @@ def test_own_density_is_the_mean_kernel():
 
 def test_own_density_of_many_is_over_every_third_and_the_one_itself(monkeypatch):
     """10 observations, at most 4 of them: 0, 3, 6 and 9."""
-    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", 4)
+    monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", 4)
     x = normal(2, 10, 2)
     expected = torch.empty(2, 10).double()
     for b, data in enumerate(x):
@@ -56,10 +63,10 @@ def test_own_density_of_many_is_over_every_third_and_the_one_itself(monkeypatch)
 
 @pytest.mark.parametrize("limit", [4, 1_000])
 def test_own_density_does_not_depend_on_blocks(monkeypatch, limit):
-    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", limit)
+    monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", limit)
     x = normal(5, 10, 2)
     at_once = own_density(x, 0.8)
-    monkeypatch.setattr("mindist.adaptation.weights.BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr("mindist.adaptation.own_kernel.BLOCK_ELEMENTS", 1)
     torch.testing.assert_close(own_density(x, 0.8), at_once, rtol=1e-14, atol=0)
 
 
@@ -125,7 +132,10 @@ def test_observations_hold_features_and_density(narrow):
     torch.testing.assert_close(seen.wide, wide(x))
     torch.testing.assert_close(seen.local, wide(x) if local is None else local(x))
     torch.testing.assert_close(seen.own, own_density(x, narrow or 1.5))
+    assert seen[torch.arange(3)] is seen
     some = seen[torch.tensor([2, 0])]
+    ones = torch.ones(2, 7).double()
+    torch.testing.assert_close(some.kernel.density(ones), seen.own[[2, 0]])
     torch.testing.assert_close(some.wide, wide(x)[[2, 0]])
     torch.testing.assert_close(some.own, seen.own[[2, 0]])
 
@@ -249,9 +259,9 @@ def test_what_goes_through_the_kernel(monkeypatch):
     k = torch.exp(-torch.cdist(x, x).square() / (2 * 0.8**2))
     torch.testing.assert_close(through_kernel(x, 0.8, value), k @ value)
     assert through_kernel(x[:0], 0.8, value[:0]).shape == (0, 9, 3)
-    monkeypatch.setattr("mindist.adaptation.weights.BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr("mindist.adaptation.own_kernel.BLOCK_ELEMENTS", 1)
     torch.testing.assert_close(through_kernel(x, 0.8, value), k @ value)
-    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", 3)  # of 0, 3 and 6, for all nine
+    monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", 3)  # of 0, 3 and 6, for all nine
     every = torch.zeros(2, 9, 3).double()
     every[:, ::3] = 3 * (k @ value)[:, ::3]
     torch.testing.assert_close(through_kernel(x, 0.8, value), every)

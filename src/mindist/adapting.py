@@ -15,14 +15,15 @@ from torch import Tensor
 
 from mindist.adaptation import (
     Adaptation,
+    Cloud,
     Detection,
+    EmbeddingDistance,
     Influence,
     Observations,
     Response,
     Search,
     Status,
     influence,
-    minimised,
     reweighted_search,
 )
 from mindist.fitted import Fitted
@@ -39,10 +40,12 @@ class _Block:
     x: Tensor
     observations: Observations
     detection: Detection
+    mu_obs: Tensor
     z_obs: Tensor
     s: Tensor
     weight: Tensor
     z_bar: Tensor
+    cloud: Cloud | None
     status: list[Status]
 
     @property
@@ -68,10 +71,12 @@ class _Block:
             x,
             observations,
             detection,
+            fitted.wide.decode(detection.s_obs),
             z_obs,
             detection.s_obs.clone(),
             torch.ones(x.shape[:2], dtype=torch.float64, device=x.device),
             z_obs.clone(),
+            fitted.wide.cloud(options, z_obs),
             [Status.WELL_SPECIFIED] * len(x),
         )
 
@@ -104,33 +109,51 @@ class _Block:
             observations=self.observations[rows],
             s_obs=self.detection.s_obs[rows],
             z_bar=self.z_obs[rows],
+            mu_obs=self.mu_obs[rows],
             mass_threshold=self.threshold,
             generator=torch.Generator().manual_seed(seed),
         )
         self.s[rows] = weighed.found.s_star.to(self.s.dtype)
         self.weight[rows], self.z_bar[rows] = weighed.weight, weighed.z_bar
+        self.stay_near(rows, weighed.cloud)
         for row, status in zip(rows.tolist(), weighed.found.status, strict=True):
             self.status[row] = status
         if self.options.divergence == "mmd":
             # Rounding s_star to the precision of the summaries may undo a tiny gain.
-            before, after = self.objectives(rows)
+            before, after = self.objectives(rows, self.fitted.wide.decode(self.s[rows]))
             self.keep_observed(rows[~(after <= before)])
         self.keep_observed(rows[~self.adapted[rows]])
 
+    def stay_near(self, rows: Tensor, cloud: Cloud | None) -> None:
+        """Keep the clouds of some datasets."""
+        if self.cloud is not None and cloud is not None:
+            self.cloud = self.cloud.updated(rows, cloud)
+
     def keep_observed(self, rows: Tensor) -> None:
         """Go back to the data as they are, where no search found anything better."""
+        if not len(rows):
+            return
+        self.stay_near(rows, self.fitted.wide.cloud(self.options, self.z_obs[rows]))
         self.s[rows], self.z_bar[rows] = self.detection.s_obs[rows], self.z_obs[rows]
         self.weight[rows] = 1.0
         for row in rows.tolist():
             self.status[row] = Status.KEPT_OBSERVED
 
-    @torch.no_grad()
-    def objectives(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """What is minimised, at the observed summaries and at those found, both `(n,)`."""
-        objective = minimised(self.fitted.wide, self.options, self.z_bar[rows])
-        every = torch.arange(len(rows), device=rows.device)
+    def objectives(self, rows: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """What is minimised, at the observed summaries and at those found, both `(n,)`.
+
+        Arguments:
+            rows: Indices of datasets.
+            mu: The decoder's embeddings at the summaries that were found, `(n, K)`.
+        """
+        objective = self.objective(rows)
         before, after = (s[rows].double() for s in (self.detection.s_obs, self.s))
-        return objective(before, every), objective(after, every)
+        return objective.at(self.mu_obs[rows], before), objective.at(mu, after)
+
+    def objective(self, rows: Tensor) -> EmbeddingDistance:
+        """What is minimised for some datasets."""
+        cloud = None if self.cloud is None else self.cloud[rows]
+        return self.fitted.wide.objective(self.options, self.z_bar[rows], cloud)
 
     def influence(self, rows: Tensor, *, answering: bool) -> Influence:
         """Of the observations of some datasets, with weights that answer or with fixed ones."""
@@ -138,9 +161,8 @@ class _Block:
         response = None
         if answering:
             response = Response.of(seen, self.fitted.density.decoder, s, self.threshold)
-        objective = minimised(self.fitted.wide, self.options, self.z_bar[rows])
         scale = self.fitted.bank.scale
-        return influence(objective, s, seen.wide, self.weight[rows], scale, response)
+        return influence(self.objective(rows), s, seen.wide, self.weight[rows], scale, response)
 
 
 def adapt_block(
@@ -167,12 +189,12 @@ def adapt_block(
     block = _Block.of(fitted, options, x, detection, z_bar)
     moved = block.adapt(chosen, seed)
     s_star, adapted = block.s, block.adapted
-    distance = detection.distance_obs.clone()
-    distance[adapted] = fitted.distance(s_star[adapted], z_bar[adapted])
-    with torch.no_grad():
-        fit = block.observations.all_counted().fit(fitted.density.decoder(s_star.double()))
+    mu = fitted.wide.decode(s_star)
+    distance = torch.where(adapted, (mu - z_bar).square().sum(1), detection.distance_obs)
+    before, after = block.objectives(torch.arange(len(x), device=x.device), mu)
+    density = mu if fitted.local is None else fitted.local.decode(s_star)
+    fit = block.observations.all_counted().fit(density)
     score = fit.score(block.threshold)
-    before, after = block.objectives(torch.arange(len(x), device=x.device))
     return Adaptation(
         **vars(detection),
         s_star=s_star,

@@ -143,7 +143,7 @@ class Fitted:
             "continuous": self.continuous,
         }
         tensors = {f"decoder.{name}": value for name, value in decoder_tensors.items()}
-        tensors |= {f"bank.{name}": value for name, value in vars(self.bank).items()}
+        tensors |= {f"bank.{name}": value for name, value in self.bank.state().items()}
         tensors |= {
             "features.weight": embedding.features.weight,
             "null.noise": self.null.noise,
@@ -162,7 +162,7 @@ class Fitted:
             }
             tensors |= {f"local.{name}": value for name, value in local_tensors.items()}
             tensors |= {
-                f"local_bank.{name}": value for name, value in vars(self.local.bank).items()
+                f"local_bank.{name}": value for name, value in self.local.bank.state().items()
             }
             tensors["local_features.weight"] = embedding.local.weight
         if self.detector is not None:

@@ -107,6 +107,17 @@ class DensityDecoder(Protocol):
 
 
 @runtime_checkable
+class CosineDecoder(Protocol):
+    """What a decoder adds whose basis are cosines: second derivatives, and a compiled search."""
+
+    def curvature(self, s: Tensor, force: Tensor, /) -> Tensor:
+        """The sum of `(B, H)` times the second derivatives of h at `(B, d_s)`, `(B, d_s, d_s)`."""
+
+    def cosines(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Frequencies `(d_s, H)` and phases `(H,)` in turns, and the matrix `(H, K)`."""
+
+
+@runtime_checkable
 class LeaveOneOut(Protocol):
     """A decoder that knows, in closed form, how it would do on each simulation without it."""
 
@@ -116,6 +127,7 @@ class LeaveOneOut(Protocol):
 
 __all__ = [
     "Array",
+    "CosineDecoder",
     "Decoder",
     "DensityDecoder",
     "FeatureMap",

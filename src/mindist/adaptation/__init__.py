@@ -4,14 +4,15 @@ May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `m
 `mindist.summarise`, `mindist.checks`, `mindist.protocols`.
 """
 
+from mindist.adaptation.cloud import Cloud
 from mindist.adaptation.efficiency import efficient_bandwidth
 from mindist.adaptation.influence import Influence, influence
 from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
 from mindist.adaptation.recovery import choose_representation
 from mindist.adaptation.response import Response
 from mindist.adaptation.result import Adaptation, Detection, Status
-from mindist.adaptation.reweight import minimised, reweighted_search
-from mindist.adaptation.search import ReducedHead, Search, search
+from mindist.adaptation.reweight import reweighted_search
+from mindist.adaptation.search import EmbeddingDistance, ReducedHead, Search, search
 from mindist.adaptation.spread import NUM_POINTS, spread
 from mindist.adaptation.starts import Bank
 from mindist.adaptation.view import View
@@ -22,7 +23,9 @@ __all__ = [
     "NUM_POINTS",
     "Adaptation",
     "Bank",
+    "Cloud",
     "Detection",
+    "EmbeddingDistance",
     "Influence",
     "Observations",
     "ReducedHead",
@@ -34,7 +37,6 @@ __all__ = [
     "choose_representation",
     "efficient_bandwidth",
     "influence",
-    "minimised",
     "multiplicity",
     "reweighted_search",
     "search",

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from mindist.adaptation.response import Response
 from mindist.adaptation.search import EmbeddingDistance
+from mindist.protocols import CosineDecoder
 
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries
 
@@ -62,23 +63,68 @@ class Influence:
         return Influence(*(torch.cat(pair)[order] for pair in pairs))
 
 
+@dataclass(frozen=True)
+class Derivatives:
+    """Of the decoder's embedding, at one summary of each problem.
+
+    Arguments:
+        jacobian: J, `(B, d_s, K)`.
+        residual: The embedding less the observed one, `(B, K)`.
+    """
+
+    jacobian: Tensor
+    residual: Tensor
+
+    @classmethod
+    def of(cls, objective: EmbeddingDistance, s: Tensor) -> Derivatives:
+        """Of an objective at `(B, d_s)`, problem b at `s[b]`."""
+        decoder = objective.decoder
+        h, slope = decoder.basis_and_jacobian(s)
+        residual = h @ decoder.weight + decoder.bias - objective.z_bar
+        return cls(slope.mT @ decoder.weight, residual)
+
+
 def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
     """Half the gradient of the objective, `(B, d_s)`, problem b at `s[b]`."""
-    r, J = objective.residual(s, torch.arange(len(s), device=s.device))
-    return (J.transpose(1, 2) @ r[..., None]).squeeze(-1)
+    at = Derivatives.of(objective, s)
+    value: Tensor = (at.jacobian @ at.residual[..., None]).squeeze(-1)
+    if objective.cloud is None:
+        return value
+    every = torch.arange(len(s), device=s.device)
+    offset = objective.cloud.residual(s, every)[..., None]
+    return value + objective.stay * (objective.cloud.whitener.mT @ offset).squeeze(-1)
 
 
-def hessian(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
-    """Half the Hessian `(B, d_s, d_s)`, by central differences of the gradient.
+def hessian(
+    objective: EmbeddingDistance, s: Tensor, scale: Tensor, at: Derivatives | None = None
+) -> Tensor:
+    """Half the Hessian `(B, d_s, d_s)`.
 
-    Where it is not positive definite, at a summary that is no minimum, the matrix of Gauss and
-    Newton, which is.
+    Exact for a basis of cosines, otherwise by central differences of the gradient. Where it is not
+    positive definite, at a summary that is no minimum, the matrix of Gauss and Newton, which is.
 
     Arguments:
         objective: What was minimised.
         s: Where, `(B, d_s)`.
         scale: Standard deviations of the simulated summaries `(d_s,)`.
+        at: The derivatives of the embedding there, where they are known already.
     """
+    at = Derivatives.of(objective, s) if at is None else at
+    newton = at.jacobian @ at.jacobian.mT
+    if objective.cloud is not None:
+        newton = newton + objective.stay * objective.cloud.whitener.mT @ objective.cloud.whitener
+    if isinstance(objective.decoder, CosineDecoder):
+        force = at.residual @ objective.decoder.weight.T
+        exact = newton + objective.decoder.curvature(s, force)
+    else:
+        exact = _differences(objective, s, scale)
+    _, failed = torch.linalg.cholesky_ex(exact)
+    usable = (failed == 0) & torch.isfinite(exact).all((1, 2))
+    return torch.where(usable[:, None, None], exact, newton)
+
+
+def _differences(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
+    """Half the Hessian by central differences."""
     columns = []
     for j, step in enumerate((STEP * torch.where(scale > 0, scale, 1.0)).tolist()):
         move = torch.zeros_like(s)
@@ -86,12 +132,7 @@ def hessian(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
         change = gradient(objective, s + move) - gradient(objective, s - move)
         columns.append(change / (2 * step))
     exact = torch.stack(columns, dim=2)
-    exact = (exact + exact.transpose(1, 2)) / 2
-    _, J = objective.residual(s, torch.arange(len(s), device=s.device))
-    newton = J.transpose(1, 2) @ J
-    _, failed = torch.linalg.cholesky_ex(exact)
-    usable = (failed == 0) & torch.isfinite(exact).all((1, 2))
-    return torch.where(usable[:, None, None], exact, newton)
+    return (exact + exact.mT) / 2
 
 
 @torch.no_grad()
@@ -113,14 +154,11 @@ def influence(
         scale: Standard deviations of the simulated summaries `(d_s,)`.
         response: How the weights answer; None for weights that are fixed.
     """
-    every = torch.arange(len(s), device=s.device)
-    _, J = objective.residual(s, every)
-    J = J[:, : objective.mixing.shape[1]]  # without the rows of the cloud
-    H = hessian(objective, s, scale)
-    # In the directions that the decoder spans, where the Jacobian lives.
-    offset = (wide.double() - objective.z_bar[:, None]) @ objective.directions
-    pull = offset @ J  # (B, N, d_s)
-    value = torch.linalg.lstsq(H, pull.transpose(1, 2)).solution.transpose(1, 2)
+    at = Derivatives.of(objective, s)
+    H = hessian(objective, s, scale, at)
+    J = at.jacobian.mT
+    pull = (wide @ J.to(wide.dtype)).double() - objective.z_bar[:, None] @ J  # (B, N, d_s)
+    value = torch.linalg.lstsq(H, pull.mT).solution.mT
     feedback = s.new_zeros(len(s))
     if response is None:
         value = weight[..., None] * value
@@ -131,7 +169,7 @@ def influence(
     value = value / weight.mean(1).clamp(min=torch.finfo(torch.float64).tiny)[:, None, None]
     # Copies of an observation are drawn together: their influences add up before they are squared.
     apart = value if response is None else value / response.observations.share[..., None]
-    covariance = value.transpose(1, 2) @ apart / num**2
+    covariance = value.mT @ apart / num**2
     return Influence(value, covariance, feedback)
 
 

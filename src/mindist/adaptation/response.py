@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mindist.adaptation.weights import Observations, through_kernel
+from mindist.adaptation.weights import Observations
 from mindist.protocols import Decoder
 
 
@@ -66,7 +66,7 @@ class Response:
         """
         basis, basis_slope = decoder.basis_and_jacobian(s)
         mu = basis @ decoder.weight + decoder.bias
-        J = decoder.weight.T @ basis_slope  # (B, L, d_s)
+        J = (basis_slope.mT @ decoder.weight).mT  # (B, L, d_s)
         fit = observations.fit(mu)
         weight, mass = fit.weight(threshold), fit.used_mass(threshold)
         unclipped = ((weight > 0) & (weight < fit.share)).double() * fit.share
@@ -93,7 +93,7 @@ class Response:
         seen, pull = self.observations, self.free[..., None] * fixed
         share = seen.share[..., None]
         num = share.sum(1, keepdim=True)
-        lost = share * through_kernel(seen.seen, seen.bandwidth, pull / seen.own[..., None]) / num
+        lost = share * seen.kernel.through(pull / seen.own[..., None]) / num
         mean = pull.sum(1, keepdim=True) / num
         direct = self.weight[..., None] * fixed - lost + share * (1 + self.mass[..., None]) * mean
         T = self.feedback(fixed)

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mindist.adaptation.search import EmbeddingDistance, Found, Search
+from mindist.adaptation.cloud import Cloud
+from mindist.adaptation.search import Found, Search
 from mindist.adaptation.view import View
 from mindist.adaptation.weights import LEAST_MASS, Observations
 
 CLEARLY = 1.5  # 1.2 to 2 gave the same errors on the Gaussian task and the OUP
+WORTH_A_COPY = 0.7  # a smaller share of the features at hand is copied, to go on with it alone
 SETTLED = 1e-3  # no weight moved by more: another round would find the same summary
 
 
@@ -31,11 +33,13 @@ class Weighed:
         found: The search of the last round.
         weight: The weights `(B, N)` with which it was made.
         z_bar: The weighted mean embeddings `(B, K)`.
+        cloud: The clouds to stay near, where they matter.
     """
 
     found: Found
     weight: Tensor
     z_bar: Tensor
+    cloud: Cloud | None
 
 
 def reweighted_search(
@@ -49,6 +53,7 @@ def reweighted_search(
     z_bar: Tensor,
     mass_threshold: float,
     generator: torch.Generator,
+    mu_obs: Tensor | None = None,
 ) -> Weighed:
     """Search, then `options.reweight` times weigh the observations and search again.
 
@@ -62,41 +67,62 @@ def reweighted_search(
         z_bar: Observed mean embeddings `(B, K)`, wide.
         mass_threshold: Above it a mass of the model counts as 1.
         generator: Draws perturbations.
+        mu_obs: The decoder's embeddings at `s_obs`, `(B, K)`, if they are known already.
     """
-    decoder = (wide if local is None else local).decoder
+    density = wide if local is None else local
 
-    @torch.no_grad()
     def weigh(s: Tensor, seen: Observations) -> Tensor:
-        return seen.fit(decoder(s)).weight(mass_threshold)
+        return seen.fit(density.decode(s)).weight(mass_threshold)
 
-    weight, z_bar = observations.share.clone(), z_bar.clone()
-    found = wide.search(options, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator)
-    going = torch.arange(len(x), device=x.device)  # datasets whose weights still change
+    weight, z_bar, cloud = observations.share.clone(), z_bar.clone(), wide.cloud(options, z_bar)
+    mu = wide.decode(s_obs) if mu_obs is None else mu_obs
+
+    def find(rows: Tensor, near: Tensor | None, *, exact: bool) -> Found:
+        return wide.search(
+            options,
+            x=x[rows],
+            s_obs=s_obs[rows],
+            z_bar=z_bar[rows],
+            generator=generator,
+            cloud=None if cloud is None else cloud[rows],
+            mu_obs=mu[rows],
+            near=near,
+            exact=exact,
+        )
+
+    every = torch.arange(len(x), device=x.device)
+    found = find(every, None, exact=not options.reweight)
+    rows, seen = every, observations  # the datasets whose features are at hand
+    going = torch.ones_like(every, dtype=torch.bool)  # whose weights still change
     for round_ in range(options.reweight):
-        if not len(going):
+        if not going.any():
             break
-        seen = observations[going]
-        new = weigh(found.s_star[going], seen)
+        if going[rows].sum() < WORTH_A_COPY * len(rows):
+            rows = rows[going[rows]]
+            seen = observations[rows]
+        new = weigh(found.s_star[rows], seen)
         if round_ == 0 and local is not None:
             # The first weights decide where the iteration ends. A wide kernel averages
             # contamination in; a local one forgets it, but has more minima, so that it has to
             # explain clearly more of the data to be the one that goes on.
             z_local = seen.local_mean()
-            other = local.search(options, x=x, s_obs=s_obs, z_bar=z_local, generator=generator)
+            other = local.search(
+                options, x=x, s_obs=s_obs, z_bar=z_local, generator=generator, exact=False
+            )
             new = _heavier(new, weigh(other.s_star, seen))
         # Where the model explains next to nothing, the data as they are say more than the rest.
-        new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, weight[going], new)
-        moved = (new - weight[going]).abs().amax(1) >= SETTLED
-        going = going[moved]
-        weight[going] = new[moved]
-        z_bar[going] = seen[moved].mean(weight[going])
-        found = found.updated(
-            going,
-            wide.search(
-                options, x=x[going], s_obs=s_obs[going], z_bar=z_bar[going], generator=generator
-            ),
-        )
-    return Weighed(found, weight, z_bar)
+        new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, weight[rows], new)
+        moved = going[rows] & ((new - weight[rows]).abs().amax(1) >= SETTLED)
+        going[rows] = moved
+        changed = rows[moved]
+        weight[changed] = new[moved]
+        z_bar[changed] = seen.mean(weight[rows])[moved]
+        if cloud is not None:
+            cloud = cloud.updated(changed, wide.bank.cloud(z_bar[changed]))
+        found = found.updated(changed, find(changed, found.s_star[changed], exact=False))
+    if options.reweight:
+        found = find(every, found.s_star, exact=True)
+    return Weighed(found, weight, z_bar, cloud)
 
 
 def _heavier(a: Tensor, b: Tensor) -> Tensor:
@@ -104,11 +130,4 @@ def _heavier(a: Tensor, b: Tensor) -> Tensor:
     return torch.where((CLEARLY * a.sum(1) >= b.sum(1))[:, None], a, b)
 
 
-def minimised(wide: View, options: Search, z_bar: Tensor) -> EmbeddingDistance:
-    """The objective that a search minimises for embeddings `(B, K)`."""
-    stay = options.stay * max(wide.error, 0.0)
-    cloud = wide.bank.cloud(z_bar) if stay else None
-    return EmbeddingDistance(wide.decoder, z_bar, wide.head, cloud, stay)
-
-
-__all__ = ["Weighed", "minimised", "reweighted_search"]
+__all__ = ["Weighed", "reweighted_search"]

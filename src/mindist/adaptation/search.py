@@ -8,15 +8,17 @@ the thin SVD :math:`W = U \Sigma V^\top`,
 
 .. math:: \| \mu(s) - \bar z \|^2 = \| h(s) U \Sigma - (\bar z - b) V \|^2 + \text{const} ,
 
-so that least squares runs in as many residuals as :math:`W` has rank, exactly. A term that keeps
-the summary near simulated ones (`mindist.adaptation.cloud`) adds :math:`d_s` residuals.
+so that least squares runs in as many residuals as :math:`W` has rank, exactly. A decoder in a
+basis of cosines needs fewer yet, and compiled loops search (`mindist.solvers.cosine`). A term that
+keeps the summary near simulated ones (`mindist.adaptation.cloud`) adds :math:`d_s` residuals.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +30,8 @@ from mindist.adaptation.result import Status
 from mindist.adaptation.starts import NAMES, Bank, Start, starting_points
 from mindist.protocols import Decoder, DensityDecoder
 from mindist.solvers import (
+    REPEATS,
+    CosineLeastSquares,
     Solution,
     SolverStatus,
     adam,
@@ -150,36 +154,54 @@ class EmbeddingDistance:
     Arguments:
         decoder: The fitted decoder.
         z_bar: Observed mean embeddings `(B, K)`, float64.
-        head: The decoder's last layer cut to its rank, if it is at hand.
         cloud: Summaries to stay near, if any.
         stay: The weight of the term that does so.
+        head: The decoder's last layer cut to its rank, if it is at hand.
     """
 
     def __init__(
         self,
         decoder: Decoder,
         z_bar: Tensor,
-        head: ReducedHead | None = None,
         cloud: Cloud | None = None,
         stay: float = 0.0,
+        head: ReducedHead | None = None,
     ) -> None:
-        head = ReducedHead.of(decoder.weight) if head is None else head
         self.decoder, self.z_bar = decoder, z_bar
-        self.mixing, self.directions = head.mixing, head.directions
-        self.target = (z_bar - decoder.bias) @ head.directions
-        self.cloud, self.stay = cloud, stay
+        self.cloud, self.stay = (cloud, stay) if stay else (None, 0.0)
+        self._given_head = head
+
+    @cached_property
+    def head(self) -> ReducedHead:
+        """The decoder's last layer cut to its rank."""
+        return self._given_head or ReducedHead.of(self.decoder.weight)
+
+    @cached_property
+    def target(self) -> Tensor:
+        """What the reduced last layer should give, `(B, rank)`."""
+        return (self.z_bar - self.decoder.bias) @ self.head.directions
 
     def __call__(self, s: Tensor, problem: Tensor) -> Tensor:
         """The objective `(n,)` at summaries `(n, d_s)`, differentiable by autograd."""
         distance = (self.decoder(s) - self.z_bar[problem]).square().sum(-1)
         if self.cloud is None:
             return distance
-        return distance + self.stay * self.cloud.residual(s, problem).square().sum(-1)
+        penalty: Tensor = self.cloud.residual(s, problem).square().sum(-1)
+        return distance + self.stay * penalty
+
+    def at(self, mu: Tensor, s: Tensor) -> Tensor:
+        """The objective `(B,)` at summaries `(B, d_s)` whose embeddings are known, `(B, K)`."""
+        distance = (mu - self.z_bar).square().sum(-1)
+        if self.cloud is None:
+            return distance
+        every = torch.arange(len(s), device=s.device)
+        return distance + self.stay * self.cloud.residual(s, every).square().sum(-1)
 
     def residual(self, s: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
         """Residuals `(n, r)` and Jacobians `(n, r, d_s)`; r is the rank, plus d_s with a cloud."""
         h, jacobian = self.decoder.basis_and_jacobian(s)
-        r, J = h @ self.mixing - self.target[problem], self.mixing.T @ jacobian
+        mixing = self.head.mixing
+        r, J = h @ mixing - self.target[problem], mixing.T @ jacobian
         if self.cloud is None:
             return r, J
         root = math.sqrt(self.stay)
@@ -230,8 +252,13 @@ def search(
     s_obs: Tensor,
     z_bar: Tensor,
     generator: torch.Generator,
-    head: ReducedHead | None = None,
     error: float = 0.0,
+    head: ReducedHead | None = None,
+    cosines: CosineLeastSquares | None = None,
+    cloud: Cloud | None = None,
+    mu_obs: Tensor | None = None,
+    near: Tensor | None = None,
+    exact: bool = True,
 ) -> Found:
     """Search from every start of every dataset and keep the best of each dataset.
 
@@ -243,26 +270,41 @@ def search(
         s_obs: Observed summaries `(B, d_s)`.
         z_bar: Observed mean embeddings `(B, K)`.
         generator: Draws perturbations and samples of a density decoder.
-        head: The decoder's last layer cut to its rank, if it is at hand.
         error: The decoder's mean held-out squared distance, the unit of `options.stay`.
+        head: The decoder's last layer cut to its rank, if it is at hand.
+        cosines: The decoder prepared for the compiled search, if it has a basis of cosines.
+        cloud: The clouds of the datasets, if they are known already.
+        mu_obs: The decoder's embeddings at `s_obs`, `(B, K)`, if they are known already.
+        near: Where an earlier search ended, `(B, d_s)`; a start that lies higher gives way to it.
+        exact: Whether the end has to be a minimum to all digits; a search among several of which
+            the next is near may leave out what moves it by less than about a hundredth of the
+            spread of the simulated summaries.
 
     Returns:
         For each dataset the best summary; `s_obs` where nothing better was found.
     """
     s_obs, z_bar = s_obs.double(), z_bar.double()
     stay = options.stay * max(error, 0.0)  # a perfect fit may have an error of -1e-17
-    cloud = bank.cloud(z_bar) if stay or "cloud" in options.starts else None
+    if cloud is None and (stay or "cloud" in options.starts):
+        cloud = bank.cloud(z_bar)
     starts = starting_points(options.starts, options.restarts, s_obs, z_bar, bank, generator, cloud)
     num_starts = starts.shape[1]
-    dataset = torch.arange(len(s_obs), device=s_obs.device).repeat_interleave(num_starts)
-    objective = _objective(decoder, options, x, z_bar, head, cloud if stay else None, stay)
-    solution = _solve(decoder, options, objective, starts.flatten(0, 1), dataset, bank, generator)
-
+    every = torch.arange(len(s_obs), device=s_obs.device)
+    dataset = every.repeat_interleave(num_starts)
+    candidates = starts.flatten(0, 1)[:, None]
+    if near is not None:
+        candidates = torch.cat([candidates, near[dataset, None]], dim=1)
+    objective = _objective(decoder, options, x, z_bar, cloud, stay, head)
+    solution = _solve(
+        decoder, options, objective, candidates, dataset, bank, generator, cosines, exact
+    )
     with torch.no_grad():
-        every = torch.arange(len(s_obs), device=s_obs.device)
-        reached = objective(solution.value, dataset).view(-1, num_starts).nan_to_num(torch.inf)
+        reached = solution.objective.view(-1, num_starts).nan_to_num(torch.inf)
         best = reached.argmin(1)
-        at_start = objective(s_obs, every)
+        if mu_obs is None or not isinstance(objective, EmbeddingDistance):
+            at_start = objective(s_obs, every)
+        else:
+            at_start = objective.at(mu_obs, s_obs)
         improved = reached[every, best] < at_start
     row = every * num_starts + best
     s_star = torch.where(improved[:, None], solution.value[row], s_obs)
@@ -275,12 +317,12 @@ def _objective(
     options: Search,
     x: Tensor,
     z_bar: Tensor,
-    head: ReducedHead | None,
     cloud: Cloud | None,
     stay: float,
+    head: ReducedHead | None,
 ) -> Callable[[Tensor, Tensor], Tensor]:
     if options.divergence == "mmd":
-        return EmbeddingDistance(decoder, z_bar, head, cloud, stay)
+        return EmbeddingDistance(decoder, z_bar, cloud, stay, head)
     assert isinstance(decoder, DensityDecoder)
     density = decoder
 
@@ -294,29 +336,70 @@ def _solve(
     decoder: Decoder,
     options: Search,
     objective: Callable[[Tensor, Tensor], Tensor],
-    starts: Tensor,
+    candidates: Tensor,
     dataset: Tensor,
     bank: Bank,
     generator: torch.Generator,
+    cosines: CosineLeastSquares | None,
+    exact: bool,
 ) -> Solution:
-    if isinstance(objective, EmbeddingDistance) and options.solver == "levenberg-marquardt":
-        size = starts.shape[1] * (len(decoder.weight) + objective.mixing.shape[1]) * 8
-        return _in_blocks(objective, starts, dataset, max(1, BLOCK_BYTES // size))
+    """Search from the lowest of the candidates `(n, S, d_s)` of each of n problems."""
+    squares = objective if isinstance(objective, EmbeddingDistance) else None
+    plain = squares is not None and options.solver == "levenberg-marquardt"
+    if squares is not None and plain and cosines is not None:
+        return _compiled(squares, candidates, dataset, cosines, exact)
+    starts = _lowest(objective, candidates, dataset)
 
     def of_start(s: Tensor, problem: Tensor) -> Tensor:
         return objective(s, dataset[problem])
 
-    if options.solver == "lbfgs":
-        return lbfgs(of_start, starts)
-    if options.solver == "gradient-descent":
-        return gradient_descent(of_start, starts)
-    if isinstance(objective, EmbeddingDistance) and isinstance(decoder, DensityDecoder):
-        density, target = decoder, objective.z_bar
+    if squares is not None and plain:
+        size = starts.shape[1] * (len(decoder.weight) + squares.head.mixing.shape[1]) * 8
+        solution = _in_blocks(squares, starts, dataset, max(1, BLOCK_BYTES // size))
+    elif options.solver == "lbfgs":
+        solution = lbfgs(of_start, starts)
+    elif options.solver == "gradient-descent":
+        solution = gradient_descent(of_start, starts)
+    else:
+        noisy = of_start
+        if squares is not None and isinstance(decoder, DensityDecoder):
+            density, target = decoder, squares.z_bar
 
-        def of_start(s: Tensor, problem: Tensor) -> Tensor:
-            return (density.resampled(s, generator) - target[dataset[problem]]).square().sum(-1)
+            def noisy(s: Tensor, problem: Tensor) -> Tensor:
+                return (density.resampled(s, generator) - target[dataset[problem]]).square().sum(-1)
 
-    return adam(of_start, starts, step_size=ADAM_STEP * bank.scale.clamp(min=1e-12))
+        solution = adam(noisy, starts, step_size=ADAM_STEP * bank.scale.clamp(min=1e-12))
+    with torch.no_grad():
+        return replace(solution, objective=objective(solution.value, dataset))
+
+
+def _lowest(
+    objective: Callable[[Tensor, Tensor], Tensor], candidates: Tensor, dataset: Tensor
+) -> Tensor:
+    """Of the candidates `(n, S, d_s)` of each problem the one with the lowest objective."""
+    if candidates.shape[1] == 1:
+        return candidates[:, 0]
+    with torch.no_grad():
+        owner = dataset.repeat_interleave(candidates.shape[1])
+        value = objective(candidates.flatten(0, 1), owner).view(candidates.shape[:2])
+    return candidates[torch.arange(len(value)), value.nan_to_num(torch.inf).argmin(1)]
+
+
+def _compiled(
+    objective: EmbeddingDistance,
+    candidates: Tensor,
+    dataset: Tensor,
+    cosines: CosineLeastSquares,
+    exact: bool,
+) -> Solution:
+    cloud = objective.cloud
+    return cosines.solve(
+        (objective.z_bar - objective.decoder.bias)[dataset],
+        candidates,
+        None if cloud is None else cloud.centre[dataset],
+        None if cloud is None else math.sqrt(objective.stay) * cloud.whitener[dataset],
+        repeats=REPEATS if exact else 0,
+    )
 
 
 def _in_blocks(

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation.cloud import Cloud, most_alike
+from mindist.adaptation.cloud import Cloud, Likeness
 
 Start = str | tuple[float, ...]
 NAMES = ("observed", "nearest", "cloud", "mean", "perturbed")
@@ -63,11 +64,20 @@ class Bank:
 
     def cloud(self, z_bar: Tensor) -> Cloud:
         """Where datasets with embeddings similar to `(B, K)` have their summaries."""
-        return Cloud.of(self.s[most_alike(z_bar, self.z_bar)], self.scale)
+        return Cloud.of(self.s[self.likeness.most(z_bar)], self.scale)
+
+    @cached_property
+    def likeness(self) -> Likeness:
+        """Which of the simulated embeddings are most like others, prepared once."""
+        return Likeness.of(self.z_bar)
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors from which the bank can be rebuilt."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def to(self, device: torch.device) -> Bank:
         """The same bank on another device."""
-        return Bank(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+        return Bank(*(value.to(device) for value in self.state().values()))
 
 
 def starting_points(

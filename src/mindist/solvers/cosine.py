@@ -1,0 +1,174 @@
+r"""Least squares in a basis of cosines, compiled: Newton's method for many problems.
+
+Minimise, for each problem b,
+
+.. math:: F_b(s) = \| c(s) A - t_b \|^2 + \| R_b (s - m_b) \|^2 , \qquad
+    c(s) = \cos 2\pi (s\, \Omega + \phi) \in \mathbb{R}^P .
+
+**Exactly, in few residuals.** Only :math:`q_b = A t_b` and :math:`\|t_b\|^2` are needed of the
+target, :math:`F = \|c A\|^2 - 2\, c \cdot q + \|t\|^2 + \dots`, so that all of the target counts,
+while :math:`\|c A\|^2` is that of few directions: with the principal directions of :math:`c(s) A`
+over given points, :math:`A A^\top = A_1 A_1^\top + A_2 A_2^\top` and :math:`c A_2` is small. The
+search runs with :math:`A_1` alone and :math:`q - A_2 A_2^\top c(s_k)`, the force of the rest frozen
+at the last end :math:`s_k`, and is repeated from there: a fixed point is a stationary point of
+:math:`F`, and each repetition shortens the distance from it by a factor of the order of the rest.
+
+**Newton's.** The second derivative of a cosine costs nothing, and with it the convergence is
+quadratic also where residuals are large; Gauss-Newton steps took four times as many on contaminated
+OUP data (29 against 7).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mindist.solvers.solution import Solution
+from mindist.threads import in_slices
+
+REPEATS = 4  # of the search with the rest frozen
+SETTLED = 1e-3  # in units of the given scale: after a repetition that moves less, 3% of it is left
+LEAST_PER_THREAD = 4  # problems; one takes about 0.1 ms, a thread as much to start
+
+
+@dataclass(frozen=True)
+class CosineLeastSquares:
+    """A basis of cosines and a matrix, for any number of targets.
+
+    Arguments:
+        frequency: In turns, `(d, P)`, float64.
+        phase: In turns, `(P,)`, float64.
+        main: :math:`A_1`, transposed, `(r, P)`, float64.
+        rest: :math:`A_2`, transposed, `(R - r, P)`, float64.
+        mixing: A, `(P, R)`, float64.
+        scale: The unit of each unknown, `(d,)`.
+
+    Example:
+        >>> frequency, phase = torch.tensor([[0.1, 0.2]]).double(), torch.zeros(2).double()
+        >>> points = torch.linspace(0, 2, 50)[:, None].double()
+        >>> problem = CosineLeastSquares.of(
+        ...     frequency, phase, torch.eye(2).double(), points, least=1e-3
+        ... )
+        >>> t = problem.basis(torch.tensor([[0.7]]).double())
+        >>> solution = problem.solve(t, torch.ones(1, 1, 1).double())
+        >>> solution.value
+        tensor([[0.7000]], dtype=torch.float64)
+    """
+
+    frequency: Tensor
+    phase: Tensor
+    main: Tensor
+    rest: Tensor
+    mixing: Tensor
+    scale: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls, frequency: Tensor, phase: Tensor, mixing: Tensor, points: Tensor, *, least: float
+    ) -> CosineLeastSquares:
+        """Split a matrix A, `(P, R)`.
+
+        Arguments:
+            frequency: In turns, `(d, P)`.
+            phase: In turns, `(P,)`.
+            mixing: A.
+            points: Where the search is expected to be, `(m, d)`.
+            least: The mean square over the points that may be left to the rest.
+        """
+        values = torch.cos(2 * math.pi * (points @ frequency + phase)) @ mixing
+        energy, directions = torch.linalg.eigh(values.T @ values / len(points))
+        rest = int((energy.clamp(min=0).cumsum(0) <= least).sum())
+        turned = (mixing @ directions).T.contiguous()
+        scale = points.std(0, unbiased=False)
+        scale = torch.where(scale > 0, scale, 1.0)
+        return cls(frequency.contiguous(), phase, turned[rest:], turned[:rest], mixing, scale)
+
+    def basis(self, s: Tensor) -> Tensor:
+        """c(s), `(n, P)`."""
+        return torch.cos(2 * math.pi * (s @ self.frequency + self.phase))
+
+    def distance(self, s: Tensor, target: Tensor) -> Tensor:
+        """The first term, `(n,)`, at points `(n, d)`, with targets `(n, R)`."""
+        return (self.basis(s) @ self.mixing - target).square().sum(1)
+
+    @torch.no_grad()
+    def solve(
+        self,
+        target: Tensor,
+        start: Tensor,
+        centre: Tensor | None = None,
+        whitener: Tensor | None = None,
+        *,
+        repeats: int = REPEATS,
+        max_iterations: int = 200,
+        tolerance: float = 1e-9,
+    ) -> Solution:
+        """Minimise every problem.
+
+        Arguments:
+            target: t, `(n, R)`.
+            start: Where the search may begin, `(n, S, d)`; it does at the lowest of the S points.
+            centre: m, `(n, d)`; None for no penalty.
+            whitener: R, `(n, d, d)`.
+            repeats: How often at most to search again with the rest frozen; 0 leaves it out.
+            max_iterations: Steps tried for each problem in one search.
+            tolerance: A problem has converged when a step is predicted to lower its objective by
+                less than this share.
+
+        Returns:
+            A `Solution`.
+        """
+        n, d = len(start), start.shape[2]
+        centre = start[:, 0] if centre is None else centre
+        whitener = start.new_zeros(n, d, d) if whitener is None else whitener
+        limits = max_iterations, tolerance
+        problem = [target @ self.mixing.T, target.square().sum(1), centre, whitener]
+        value, status, iterations = self._search(problem, start, limits)
+        going = torch.arange(n)
+        for _ in range(repeats if len(self.rest) else 0):
+            if not len(going):
+                break
+            pull, *others = [part[going] for part in problem]
+            pull = pull - (self.basis(value[going]) @ self.rest.T) @ self.rest
+            again, code, more = self._search([pull, *others], value[going, None], limits)
+            moved = ((again - value[going]) / self.scale).abs().amax(1) > SETTLED
+            value[going], status[going] = again, code
+            iterations[going] += more
+            going = going[moved]
+        offset = (whitener @ (value - centre)[..., None]).squeeze(-1)
+        objective = self.distance(value, target) + offset.square().sum(1)
+        return Solution(value, objective, status, iterations)
+
+    def _search(
+        self, problem: list[Tensor], start: Tensor, limits: tuple[int, float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Points `(n, d)`, codes and counts `(n,)` of a search without the rest."""
+        from mindist.solvers.cosine_loops import minimise
+
+        value = start[:, 0].clone()
+        status, iterations = torch.empty(2, len(start), dtype=torch.long)
+        arrays = [part.contiguous().numpy() for part in (*problem, start)]
+        ends = [part.numpy() for part in (value, status, iterations)]
+
+        def work(part: slice) -> None:
+            problems, out = [a[part] for a in arrays], [e[part] for e in ends]
+            given: list[Any] = [*self._arrays, *problems, *limits, *out]
+            minimise(*given)
+
+        in_slices(work, len(start), LEAST_PER_THREAD)
+        return value, status, iterations
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[np.float64], ...]:
+        return self.frequency.numpy(), self.phase.numpy(), self.main.contiguous().numpy()
+
+
+__all__ = ["REPEATS", "CosineLeastSquares"]
