@@ -96,7 +96,6 @@ def test_the_influence_is_the_derivative_of_the_summary_by_mass(problem):
         other = EmbeddingDistance(
             decoder,
             (1 + eta) * objective.z_bar - eta * wide[:, n],
-            None,
             objective.cloud,
             objective.stay,
         )
