@@ -7,7 +7,6 @@ from scipy import stats
 from mindist.features import (
     FourierFeatures,
     choose_bandwidth,
-    fourier,
     gaussian_kernel,
     median_distance,
     mmd_squared,
@@ -109,19 +108,6 @@ def test_features_have_unit_norm_and_are_reproducible():
     torch.testing.assert_close(draw(64)(x).square().sum(-1), torch.ones(10, dtype=torch.float64))
     assert torch.equal(draw(64).weight, draw(64).weight)
     assert not torch.equal(draw(64).weight, draw(64, seed=1).weight)
-
-
-def test_memory_of_the_mean_does_not_grow_with_the_number_of_datasets():
-    """Every temporary is allocated through `new_empty`/`mm` on buffers of CHUNK_BYTES."""
-    features, sizes = draw(512), []
-    for num_datasets in (100, 1_000):
-        x = torch.zeros(num_datasets, 100, 2)
-        with torch.profiler.profile(profile_memory=True) as profile:
-            features.mean(x)
-        output = num_datasets * 512 * 4
-        largest = max(event.cpu_memory_usage for event in profile.events())
-        sizes.append(largest - output)
-    assert sizes[1] <= max(sizes[0], 2 * fourier.CHUNK_BYTES)
 
 
 def test_median_distance_of_normal_observations():

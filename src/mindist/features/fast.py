@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from mindist.features.spans import rows_of, spans
 from mindist.features.threads import Team, ranges, team
@@ -46,15 +47,36 @@ def kernels() -> ModuleType | None:
     return waves
 
 
-def serves(x: Tensor) -> bool:
-    """Whether the kernels take these data: on the CPU, in single or double precision.
+def serves(*tensors: Tensor) -> bool:
+    """Whether the kernels take these data and weights: in memory, with no derivative to follow.
 
     Example:
         >>> serves(torch.zeros(2, dtype=torch.long)), serves(torch.zeros(2, device="meta"))
         (False, False)
+        >>> serves(torch.zeros(2, requires_grad=True))
+        False
     """
+    return all(map(_is_plain, tensors)) and kernels() is not None
+
+
+def _is_plain(x: Tensor) -> bool:
     usual = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    return usual and kernels() is not None
+    return usual and _is_memory(x) and not _is_differentiated(x)
+
+
+def _is_memory(x: Tensor) -> bool:
+    """Whether there are numbers to read: the tensors inside `torch.vmap`, for one, have none."""
+    try:
+        x.data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_differentiated(x: Tensor) -> bool:
+    """Backwards or forwards."""
+    backwards = torch.is_grad_enabled() and x.requires_grad
+    return backwards or forward_ad.unpack_dual(x).tangent is not None
 
 
 def waves(x: Tensor, weight: Tensor, scale: float) -> Tensor:

@@ -97,14 +97,10 @@ class FourierFeatures:
         return FourierFeatures(self.weight.to(device), self.event_shape, self.bandwidth)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Features `(..., K)` of observations `(..., *event)`; differentiable.
-
-        Without gradients, by `torch.no_grad`, they are computed several times faster.
-        """
+        """Features `(..., K)` of observations `(..., *event)`; differentiable."""
         batch_shape = x.shape[: x.dim() - len(self.event_shape)]
         rows = x.reshape(batch_shape.numel(), len(self.weight))
-        quick = fast.serves(x) and not torch.is_grad_enabled()
-        waves = fast.waves if quick else plain.waves
+        waves = fast.waves if fast.serves(x, self.weight) else plain.waves
         return waves(rows, self.weight, self._scale).reshape(*batch_shape, self.num_features)
 
     @torch.no_grad()
@@ -118,7 +114,7 @@ class FourierFeatures:
             size = max(1, COPY_BYTES // max(1, x[:1].nbytes))
             return torch.cat([self.mean(block.contiguous()) for block in x.split(size)])
         data = x.reshape(*x.shape[:2], len(self.weight))
-        mean_waves = fast.mean_waves if fast.serves(x) else plain.mean_waves
+        mean_waves = fast.mean_waves if fast.serves(x, self.weight) else plain.mean_waves
         return mean_waves(data, self.weight, self._scale)
 
     @property

@@ -31,20 +31,18 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from mindist.features.spans import RUN
+
 Array = NDArray[Any]
 Share = tuple[int, int, int, int]
 """Datasets from one number to another, frequencies from one number to another."""
 
-# Rounded to float32, the second and the third moved by one unit, so that S(1/4) = 1 exactly.
+# Rounded, the second and the third term moved by one unit in the last place: S(1/4) = 1 exactly.
 SINE_32 = tuple(np.float32(c) for c in (6.283185, -41.341652, 81.601, -76.54978, 39.536705))
 SINE_64 = (
-    *(6.28318530717958, -41.34170224039508, 81.60524927502614, -76.7058596474588),
+    *(6.28318530717958, -41.34170224039507, 81.60524927502613, -76.7058596474588),
     *(42.058688304977125, -15.094471608090517, 3.816997338082219, -0.690935500300059),
 )
-
-# Rows summed in the precision of the data, before they are added in float64: a sum of 1e5 float32
-# cosines is then as exact as one of 32. Longer runs are no faster.
-RUN = 32
 
 LICENCE = {"contract"}
 Function = TypeVar("Function", bound=Callable[..., Any])
