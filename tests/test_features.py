@@ -68,11 +68,43 @@ def test_sobol_frequencies_are_normal_and_give_a_smaller_error():
     assert float(error.square().mean().sqrt()) < random_error / 3
     assert abs(float(error.mean())) < 4 * float(error.std()) / 10
     assert stats.kstest(torch.stack(frequencies).flatten().numpy(), "norm").pvalue > 0.01
-    generator = torch.Generator().manual_seed(0)
-    many = FourierFeatures.draw(
-        (30_000,), 4, bandwidth=1.0, generator=generator, frequencies="sobol"
+
+
+@pytest.mark.parametrize("dim", [3, 16, 65, 300])
+def test_orthogonal_frequencies_are_normal_and_give_a_smaller_error(dim):
+    """In 16 to K/2 dimensions less than half of that of independent ones."""
+    y = torch.ones(1, dim, dtype=torch.float64) * 1.5 / math.sqrt(dim)  # at one bandwidth from 0
+    products, frequencies = [], []
+    for seed in range(100):
+        generator = torch.Generator().manual_seed(seed)
+        features = FourierFeatures.draw(
+            (dim,), 512, bandwidth=1.5, generator=generator, frequencies="orthogonal"
+        )
+        products.append(features(torch.zeros_like(y))[0] @ features(y)[0])
+        frequencies.append(features.weight[:, 7] * 1.5)
+    exact = math.exp(-0.5)
+    random_error = math.sqrt((1 + math.exp(-2.0) - 2 * exact**2) / 512)
+    error = torch.stack(products) - exact
+    less = 0.5 if 16 <= dim <= 256 else 1.0
+    assert float(error.square().mean().sqrt()) < less * random_error
+    assert abs(float(error.mean())) < 4 * float(error.std()) / 10
+    assert stats.kstest(torch.stack(frequencies).flatten().numpy(), "norm").pvalue > 0.01
+
+
+@pytest.mark.parametrize(
+    ("dim", "kind"), [(64, "sobol"), (65, "orthogonal"), (30_000, "orthogonal")]
+)
+def test_evenly_spread_frequencies_are_orthogonal_in_many_dimensions(dim, kind):
+    even, expected = (
+        FourierFeatures.draw(
+            (dim,), 20, bandwidth=1.0, generator=torch.Generator().manual_seed(0), frequencies=rule
+        ).weight
+        for rule in ("sobol", kind)
     )
-    assert many.weight.shape == (30_000, 2)  # more dimensions than Sobol has: independent draws
+    assert torch.equal(even, expected)
+    gram = even.T @ even
+    across = (gram - gram.diagonal().diag()).abs().max() / dim
+    assert (float(across) < 1e-12) == (kind == "orthogonal")
 
 
 def test_mmd_from_features_agrees_with_the_exact_mmd():
@@ -117,6 +149,17 @@ def test_median_distance_of_normal_observations():
     assert median == pytest.approx(math.sqrt(4 * math.log(2)), rel=0.05)
     assert choose_bandwidth("0.5 median", x, torch.Generator().manual_seed(0)) == median / 2
     assert choose_bandwidth(0.3, x, torch.Generator()) == 0.3
+
+
+@pytest.mark.parametrize("dim", [2, 9, 40])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_median_distance_is_that_of_all_pairs(dim, offset):
+    x = torch.randn(30, 5, dim, dtype=torch.float64) + offset
+    expected = torch.nn.functional.pdist(x.flatten(0, 1)).median()
+    found = median_distance(x, torch.Generator())
+    assert found == pytest.approx(float(expected), rel=1e-9)
+    x[:25] = x[0, 0]  # the same observation, mostly
+    assert median_distance(x, torch.Generator()) == 0.0
 
 
 def test_an_efficiency_is_read_and_needs_more_than_observations():

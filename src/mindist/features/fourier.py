@@ -18,6 +18,7 @@ paper's method on the Gaussian task at epsilon 0.3 between .195 and .239, the pa
 References:
     Rahimi and Recht, Random Features for Large-Scale Kernel Machines, NeurIPS 2007.
     Sutherland and Schneider, On the Error of Random Fourier Features, UAI 2015.
+    Yu et al., Orthogonal Random Features, NeurIPS 2016.
     Avron et al., Quasi-Monte Carlo Feature Maps for Shift-Invariant Kernels, JMLR 17 (2016).
 """
 
@@ -32,6 +33,11 @@ from torch import Tensor
 from mindist.features import fast, plain
 
 COPY_BYTES = 2**24
+
+# Of a Sobol sequence, at most. In 256 dimensions its kernel error is that of independent draws, in
+# 1,024 it is larger; orthogonal frequencies are better from 16 on (docs/method.md, "Features"). The
+# results in docs/results were computed with Sobol sequences up to here.
+SOBOL_DIMENSIONS = 64
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,16 @@ class FourierFeatures:
             num_features: K.
             bandwidth: The kernel's standard deviation.
             generator: Draws the frequencies, or scrambles the sequence.
-            frequencies: `"random"`, independent normals, or `"sobol"`, the normal quantiles of a
-                scrambled Sobol sequence, each frequency with the same law and the set of them more
-                even: in few dimensions the kernel error is several times smaller.
+            frequencies: How they are drawn, each with the same law. `"random"`: independent
+                normals. `"sobol"`: evenly spread, for a smaller error of the kernel; the normal
+                quantiles of a scrambled Sobol sequence up to `SOBOL_DIMENSIONS`, orthogonal ones
+                in more. `"orthogonal"`: these in any dimension.
         """
         shape = (math.prod(event_shape), num_features // 2)
-        if frequencies == "sobol" and shape[0] <= torch.quasirandom.SobolEngine.MAXDIM:
+        many = shape[0] > SOBOL_DIMENSIONS
+        if frequencies == "orthogonal" or (frequencies == "sobol" and many):
+            normal = _orthogonal_normal(*shape, generator)
+        elif frequencies == "sobol":
             normal = _sobol_normal(*shape, generator)
         else:
             normal = torch.randn(shape, dtype=torch.float64, generator=generator)
@@ -130,3 +140,22 @@ def _sobol_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
     # A coordinate of exactly 0 has no quantile; the sequence has 30 bits.
     normal: Tensor = torch.special.ndtri(uniform.clamp(2.0**-31, 1 - 2.0**-31))
     return normal.T.contiguous()
+
+
+def _orthogonal_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
+    """Normal vectors `(dim, num)`, orthogonal within each block of `dim`.
+
+    A block is uniform among orthogonal ones (the Q of a normal matrix, its signs fixed), and each
+    column has the length of an independent normal vector.
+    """
+    normal = torch.randn(dim, num, dtype=torch.float64, generator=generator)
+    directions = [_uniform_orthogonal(block) for block in normal.split(dim, dim=1)]
+    lengths = torch.randn(dim, num, dtype=torch.float64, generator=generator).norm(dim=0)
+    frequencies: Tensor = torch.cat(directions, 1) * lengths
+    return frequencies
+
+
+def _uniform_orthogonal(normal: Tensor) -> Tensor:
+    q, r = torch.linalg.qr(normal)
+    directions: Tensor = q * r.diagonal().sign()
+    return directions
