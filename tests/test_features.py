@@ -7,7 +7,6 @@ from scipy import stats
 from mindist.features import (
     FourierFeatures,
     choose_bandwidth,
-    fourier,
     gaussian_kernel,
     median_distance,
     mmd_squared,
@@ -69,11 +68,43 @@ def test_sobol_frequencies_are_normal_and_give_a_smaller_error():
     assert float(error.square().mean().sqrt()) < random_error / 3
     assert abs(float(error.mean())) < 4 * float(error.std()) / 10
     assert stats.kstest(torch.stack(frequencies).flatten().numpy(), "norm").pvalue > 0.01
-    generator = torch.Generator().manual_seed(0)
-    many = FourierFeatures.draw(
-        (30_000,), 4, bandwidth=1.0, generator=generator, frequencies="sobol"
+
+
+@pytest.mark.parametrize("dim", [3, 16, 65, 300])
+def test_orthogonal_frequencies_are_normal_and_give_a_smaller_error(dim):
+    """In 16 to K/2 dimensions less than half of that of independent ones."""
+    y = torch.ones(1, dim, dtype=torch.float64) * 1.5 / math.sqrt(dim)  # at one bandwidth from 0
+    products, frequencies = [], []
+    for seed in range(100):
+        generator = torch.Generator().manual_seed(seed)
+        features = FourierFeatures.draw(
+            (dim,), 512, bandwidth=1.5, generator=generator, frequencies="orthogonal"
+        )
+        products.append(features(torch.zeros_like(y))[0] @ features(y)[0])
+        frequencies.append(features.weight[:, 7] * 1.5)
+    exact = math.exp(-0.5)
+    random_error = math.sqrt((1 + math.exp(-2.0) - 2 * exact**2) / 512)
+    error = torch.stack(products) - exact
+    less = 0.5 if 16 <= dim <= 256 else 1.0
+    assert float(error.square().mean().sqrt()) < less * random_error
+    assert abs(float(error.mean())) < 4 * float(error.std()) / 10
+    assert stats.kstest(torch.stack(frequencies).flatten().numpy(), "norm").pvalue > 0.01
+
+
+@pytest.mark.parametrize(
+    ("dim", "kind"), [(64, "sobol"), (65, "orthogonal"), (30_000, "orthogonal")]
+)
+def test_evenly_spread_frequencies_are_orthogonal_in_many_dimensions(dim, kind):
+    even, expected = (
+        FourierFeatures.draw(
+            (dim,), 20, bandwidth=1.0, generator=torch.Generator().manual_seed(0), frequencies=rule
+        ).weight
+        for rule in ("sobol", kind)
     )
-    assert many.weight.shape == (30_000, 2)  # more dimensions than Sobol has: independent draws
+    assert torch.equal(even, expected)
+    gram = even.T @ even
+    across = (gram - gram.diagonal().diag()).abs().max() / dim
+    assert (float(across) < 1e-12) == (kind == "orthogonal")
 
 
 def test_mmd_from_features_agrees_with_the_exact_mmd():
@@ -111,19 +142,6 @@ def test_features_have_unit_norm_and_are_reproducible():
     assert not torch.equal(draw(64).weight, draw(64, seed=1).weight)
 
 
-def test_memory_of_the_mean_does_not_grow_with_the_number_of_datasets():
-    """Every temporary is allocated through `new_empty`/`mm` on buffers of CHUNK_BYTES."""
-    features, sizes = draw(512), []
-    for num_datasets in (100, 1_000):
-        x = torch.zeros(num_datasets, 100, 2)
-        with torch.profiler.profile(profile_memory=True) as profile:
-            features.mean(x)
-        output = num_datasets * 512 * 4
-        largest = max(event.cpu_memory_usage for event in profile.events())
-        sizes.append(largest - output)
-    assert sizes[1] <= max(sizes[0], 2 * fourier.CHUNK_BYTES)
-
-
 def test_median_distance_of_normal_observations():
     """Distances of 2-d standard normals are Rayleigh(sqrt(2)): median sqrt(4 ln 2)."""
     x = torch.randn(1_000, 10, 2, generator=torch.Generator().manual_seed(0))
@@ -131,6 +149,17 @@ def test_median_distance_of_normal_observations():
     assert median == pytest.approx(math.sqrt(4 * math.log(2)), rel=0.05)
     assert choose_bandwidth("0.5 median", x, torch.Generator().manual_seed(0)) == median / 2
     assert choose_bandwidth(0.3, x, torch.Generator()) == 0.3
+
+
+@pytest.mark.parametrize("dim", [2, 9, 40])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_median_distance_is_that_of_all_pairs(dim, offset):
+    x = torch.randn(30, 5, dim, dtype=torch.float64) + offset
+    expected = torch.nn.functional.pdist(x.flatten(0, 1)).median()
+    found = median_distance(x, torch.Generator())
+    assert found == pytest.approx(float(expected), rel=1e-9)
+    x[:25] = x[0, 0]  # the same observation, mostly
+    assert median_distance(x, torch.Generator()) == 0.0
 
 
 def test_an_efficiency_is_read_and_needs_more_than_observations():

@@ -1,6 +1,7 @@
 """Representations of observations, random Fourier features, their bandwidth, mean embeddings.
 
-May import: torch, `mindist.summarise`, `mindist.checks`, `mindist.protocols`.
+May import: torch, NumPy, numba (in `waves.py`, at the first embedding), `mindist.summarise`,
+`mindist.checks`, `mindist.protocols`.
 """
 
 from mindist.features.bandwidth import choose_bandwidth, median_distance

@@ -24,6 +24,10 @@ from mindist import checks
 # 2,000 pooled observations give 2e6 pairs: the relative error of the median is about
 # 1/sqrt(2000), 2%, and the distances take 16 MB.
 MAX_OBSERVATIONS = 2_000
+PRODUCT_DIMENSIONS = (
+    8  # in more a product is faster: 40 ms for 76 at D = 25, .21 s for .48 at 1,024
+)
+CANCELLED = 1e-6  # of the squared norms: the distance still has 10 digits
 NUMBER = r"\d*\.?\d+"
 
 
@@ -44,7 +48,23 @@ def median_distance(x: Tensor, generator: torch.Generator) -> float:
     """
     pooled = x.reshape(x.shape[0] * x.shape[1], -1)
     chosen = torch.randperm(len(pooled), generator=generator)[:MAX_OBSERVATIONS].to(x.device)
-    return float(torch.nn.functional.pdist(pooled[chosen].double()).median())
+    return float(_distances(pooled[chosen].double()).median())
+
+
+def _distances(x: Tensor) -> Tensor:
+    """Distances of all pairs of points `(n, D)`, float64.
+
+    In many dimensions by a matrix product around the mean, `||x||^2 + ||y||^2 - 2 x.y`, unless most
+    points are so near to each other, beside their distance from the mean, that it would cancel.
+    """
+    if x.shape[1] > PRODUCT_DIMENSIONS:
+        x = x - x.mean(0)
+        norms = x.square().sum(1)
+        square = (norms[:, None] + norms - 2 * (x @ x.T)).clamp_min(0)
+        pairs = square[torch.ones_like(square, dtype=torch.bool).triu(1)]
+        if len(pairs) and pairs.median() > CANCELLED * norms.mean():
+            return pairs.sqrt()
+    return torch.nn.functional.pdist(x)
 
 
 def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -> float:

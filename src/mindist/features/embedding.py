@@ -76,26 +76,37 @@ class Embedding:
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
-        """Mean embeddings `(B, K)` of datasets `(B, N, *event)`, wide, then local."""
+        """Mean embeddings `(B, total)` of datasets `(B, N, *event)`, wide, then local.
+
+        Beyond input and output memory holds `CHUNK_BYTES` of data, represented, and a few MB.
+        """
+        z_bar = x.new_empty(len(x), self.total)
         size = max(1, CHUNK_BYTES // max(1, x[:1].nbytes))
-        parts = []
-        for block in x.split(size):
+        for block, result in zip(x.split(size), z_bar.split(size), strict=True):
             seen = self._event(self.represent(block))
-            kernels = (self.features,) if self.local is None else (self.features, self.local)
-            parts.append(torch.cat([z.mean(seen) for z in kernels], dim=1))
-        return torch.cat(parts) if parts else x.new_empty(0, self.total)
+            for z, part in zip(self._kernels, result.split(self._sizes, dim=1), strict=True):
+                part.copy_(z.mean(seen))
+        return z_bar
 
     @property
     def total(self) -> int:
         """The length of a mean embedding, both kernels together."""
-        return self.num_features + (0 if self.local is None else self.local.num_features)
+        return sum(self._sizes)
 
     def split(self, z_bar: Tensor) -> tuple[Tensor, Tensor | None]:
         """The wide and the local part of mean embeddings `(B, total)`."""
         if self.local is None:
             return z_bar, None
-        wide, local = z_bar.split([self.num_features, self.local.num_features], dim=1)
+        wide, local = z_bar.split(self._sizes, dim=1)
         return wide, local
+
+    @property
+    def _kernels(self) -> tuple[FourierFeatures, ...]:
+        return (self.features,) if self.local is None else (self.features, self.local)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [z.num_features for z in self._kernels]
 
     def _event(self, seen: Tensor) -> Tensor:
         return seen.reshape(*seen.shape[:-1], *self.features.event_shape)

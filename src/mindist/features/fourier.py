@@ -18,21 +18,26 @@ paper's method on the Gaussian task at epsilon 0.3 between .195 and .239, the pa
 References:
     Rahimi and Recht, Random Features for Large-Scale Kernel Machines, NeurIPS 2007.
     Sutherland and Schneider, On the Error of Random Fourier Features, UAI 2015.
+    Yu et al., Orthogonal Random Features, NeurIPS 2016.
     Avron et al., Quasi-Monte Carlo Feature Maps for Shift-Invariant Kernels, JMLR 17 (2016).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-# Rows of cosines computed at once: K=512 float32 features of 512 rows take 1 MB and stay in the
-# second-level cache (200,000 observations took 1.18 s at once, 0.34 s in chunks of this size).
-CHUNK_BYTES = 2**20
+from mindist.features import fast, plain
+
+COPY_BYTES = 2**24
+
+# Of a Sobol sequence, at most. In 256 dimensions its kernel error is that of independent draws, in
+# 1,024 it is larger; orthogonal frequencies are better from 16 on (docs/method.md, "Features"). The
+# results in docs/results were computed with Sobol sequences up to here.
+SOBOL_DIMENSIONS = 64
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,16 @@ class FourierFeatures:
             num_features: K.
             bandwidth: The kernel's standard deviation.
             generator: Draws the frequencies, or scrambles the sequence.
-            frequencies: `"random"`, independent normals, or `"sobol"`, the normal quantiles of a
-                scrambled Sobol sequence, each frequency with the same law and the set of them more
-                even: in few dimensions the kernel error is several times smaller.
+            frequencies: How they are drawn, each with the same law. `"random"`: independent
+                normals. `"sobol"`: evenly spread, for a smaller error of the kernel; the normal
+                quantiles of a scrambled Sobol sequence up to `SOBOL_DIMENSIONS`, orthogonal ones
+                in more. `"orthogonal"`: these in any dimension.
         """
         shape = (math.prod(event_shape), num_features // 2)
-        if frequencies == "sobol" and shape[0] <= torch.quasirandom.SobolEngine.MAXDIM:
+        many = shape[0] > SOBOL_DIMENSIONS
+        if frequencies == "orthogonal" or (frequencies == "sobol" and many):
+            normal = _orthogonal_normal(*shape, generator)
+        elif frequencies == "sobol":
             normal = _sobol_normal(*shape, generator)
         else:
             normal = torch.randn(shape, dtype=torch.float64, generator=generator)
@@ -98,33 +107,29 @@ class FourierFeatures:
         return FourierFeatures(self.weight.to(device), self.event_shape, self.bandwidth)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Features `(..., K)` of observations `(..., *event)`."""
+        """Features `(..., K)` of observations `(..., *event)`; differentiable."""
         batch_shape = x.shape[: x.dim() - len(self.event_shape)]
-        phase = x.reshape(*batch_shape, len(self.weight)) @ self.weight.to(x.dtype)
-        return torch.cat([phase.cos(), phase.sin()], dim=-1) * math.sqrt(2 / self.num_features)
+        rows = x.reshape(batch_shape.numel(), len(self.weight))
+        waves = fast.waves if fast.serves(x, self.weight) else plain.waves
+        return waves(rows, self.weight, self._scale).reshape(*batch_shape, self.num_features)
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
-        """Mean embeddings `(B, K)` of datasets `(B, N, *event)`, in cache-sized chunks.
+        """Mean embeddings `(B, K)` of datasets `(B, N, *event)`, in cache-sized blocks.
 
-        Beyond input and output it takes about `CHUNK_BYTES`, whatever B and N are.
+        Beyond input and output it takes a few MB for each thread, whatever B and N are; of data
+        that do not lie in order, a copy of `COPY_BYTES` at a time.
         """
-        num_datasets, num_obs = x.shape[:2]
-        half = self.weight.shape[1]
-        rows = x.reshape(num_datasets * num_obs, len(self.weight))
-        weight = self.weight.to(x.dtype)
-        total = x.new_zeros(num_datasets, 2 * half)
-        phase, wave = x.new_empty(2, self._chunk_rows(x), half)
-        for first, last, span in _spans(num_datasets, num_obs, len(phase)):
-            size = last - first
-            torch.mm(rows[first:last], weight, out=phase[:size])
-            per_dataset = (span.stop - span.start, -1, half)
-            total[span, :half] += torch.cos(phase[:size], out=wave[:size]).view(per_dataset).sum(1)
-            total[span, half:] += torch.sin(phase[:size], out=wave[:size]).view(per_dataset).sum(1)
-        return total.mul_(math.sqrt(2 / self.num_features) / num_obs)
+        if not x.is_contiguous():
+            size = max(1, COPY_BYTES // max(1, x[:1].nbytes))
+            return torch.cat([self.mean(block.contiguous()) for block in x.split(size)])
+        data = x.reshape(*x.shape[:2], len(self.weight))
+        mean_waves = fast.mean_waves if fast.serves(x, self.weight) else plain.mean_waves
+        return mean_waves(data, self.weight, self._scale)
 
-    def _chunk_rows(self, x: Tensor) -> int:
-        return max(1, CHUNK_BYTES // (self.num_features * x.element_size()))
+    @property
+    def _scale(self) -> float:
+        return math.sqrt(2 / self.num_features)
 
 
 def _sobol_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
@@ -137,17 +142,20 @@ def _sobol_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
     return normal.T.contiguous()
 
 
-def _spans(num_datasets: int, num_obs: int, chunk: int) -> Iterator[tuple[int, int, slice]]:
-    """Rows `first:last` of the stacked observations, at most `chunk`, and whose datasets they are.
+def _orthogonal_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
+    """Normal vectors `(dim, num)`, orthogonal within each block of `dim`.
 
-    A span holds several whole datasets, or a part of one.
+    A block is uniform among orthogonal ones (the Q of a normal matrix, its signs fixed), and each
+    column has the length of an independent normal vector.
     """
-    if num_obs <= chunk:
-        for start in range(0, num_datasets, per := chunk // num_obs):
-            stop = min(start + per, num_datasets)
-            yield start * num_obs, stop * num_obs, slice(start, stop)
-    else:
-        for dataset in range(num_datasets):
-            end = (dataset + 1) * num_obs
-            for first in range(dataset * num_obs, end, chunk):
-                yield first, min(first + chunk, end), slice(dataset, dataset + 1)
+    normal = torch.randn(dim, num, dtype=torch.float64, generator=generator)
+    directions = [_uniform_orthogonal(block) for block in normal.split(dim, dim=1)]
+    lengths = torch.randn(dim, num, dtype=torch.float64, generator=generator).norm(dim=0)
+    frequencies: Tensor = torch.cat(directions, 1) * lengths
+    return frequencies
+
+
+def _uniform_orthogonal(normal: Tensor) -> Tensor:
+    q, r = torch.linalg.qr(normal)
+    directions: Tensor = q * r.diagonal().sign()
+    return directions

@@ -1,0 +1,179 @@
+r"""Waves of observations by the compiled kernels of `waves.py`, on all cores.
+
+In few dimensions a kernel makes the phases :math:`x W` too, one observation after the other, and
+each thread has its share of the datasets. In many the phases are a matrix product, which its
+library spreads over the cores, in blocks; threads share the waves of each block.
+
+Nothing of size datasets x N x H exists. The number of threads changes no result: a share is a range
+of datasets or, of fewer datasets than threads, of frequencies, and each number is summed in the
+same order.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from mindist.features.spans import rows_of, spans
+from mindist.features.threads import Team, ranges, team
+
+# Of phases made by the kernel itself. Nanoseconds for a cosine and its sine, K = 512, float32, one
+# core: D = 2 .39 (.48 by products), D = 8 .63 (.55), D = 16 1.1 (.70), D = 64 3.2 (1.6). On more
+# cores products lose a little to waiting, so that the two are equal near D = 12.
+FUSED_DIMENSIONS = 8
+
+# Cosines and sines: .7 ms of one core. To start and to join threads takes .1 ms, and more where
+# the cores have other work.
+WORTH_SHARING = 2**22
+LANES = 16  # float32 numbers in the longest vector instruction: frequencies are cut at multiples
+MOST_BLOCKS = 8  # multiplied at once, for as many threads: 16 MB of phases
+
+
+@functools.cache
+def kernels() -> ModuleType | None:
+    """The compiled kernels; None where numba is missing or does not fit the installed NumPy."""
+    try:
+        from mindist.features import waves
+    except ImportError:
+        return None
+    return waves
+
+
+def serves(*tensors: Tensor) -> bool:
+    """Whether the kernels take these data and weights: in memory, with no derivative to follow.
+
+    Example:
+        >>> serves(torch.zeros(2, dtype=torch.long)), serves(torch.zeros(2, device="meta"))
+        (False, False)
+        >>> serves(torch.zeros(2, requires_grad=True))
+        False
+    """
+    return all(map(_is_plain, tensors)) and kernels() is not None
+
+
+def _is_plain(x: Tensor) -> bool:
+    usual = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    return usual and _is_memory(x) and not _is_differentiated(x)
+
+
+def _is_memory(x: Tensor) -> bool:
+    """Whether there are numbers to read: the tensors inside `torch.vmap`, for one, have none."""
+    try:
+        x.data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_differentiated(x: Tensor) -> bool:
+    """Backwards or forwards."""
+    backwards = torch.is_grad_enabled() and x.requires_grad
+    return backwards or forward_ad.unpack_dual(x).tangent is not None
+
+
+def waves(x: Tensor, weight: Tensor, scale: float) -> Tensor:
+    """Scaled cosines, then sines, `(n, 2 H)`, of observations `(n, D)`.
+
+    Example:
+        >>> waves(torch.zeros(1, 2), torch.ones(2, 1), scale=3.0)
+        tensor([[3., 0.]])
+    """
+    x, turns = _dense(x), _turns(weight, x)
+    out = x.new_empty(len(x), weight.shape[1] * 2)
+    with team(worth=out.numel() >= WORTH_SHARING) as threads:
+        if 0 < len(turns) <= FUSED_DIMENSIONS:
+            _waves_of_data(x, turns, scale, out, threads)
+        else:
+            _waves_by_product(x, turns, scale, out, threads)
+    return out
+
+
+def mean_waves(x: Tensor, weight: Tensor, scale: float) -> Tensor:
+    """The mean of `waves` over the observations of each dataset, `(B, 2 H)` of `(B, N, D)`.
+
+    Example:
+        >>> mean_waves(torch.zeros(1, 5, 2), torch.ones(2, 1), scale=3.0)
+        tensor([[3., 0.]])
+    """
+    x, turns = _dense(x), _turns(weight, x)
+    out = x.new_empty(len(x), weight.shape[1] * 2)
+    with team(worth=out.numel() * x.shape[1] >= WORTH_SHARING) as threads:
+        if 0 < len(turns) <= FUSED_DIMENSIONS:
+            _mean_of_data(x, turns, scale / x.shape[1], out, threads)
+        else:
+            _mean_by_product(x, turns, scale / x.shape[1], out, threads)
+    return out
+
+
+def _waves_of_data(x: Tensor, turns: Tensor, scale: float, out: Tensor, threads: Team) -> None:
+    kernel = partial(_kernels().waves_of_data, x.numpy(), turns.numpy(), _number(scale, x))
+    threads.do(partial(kernel, out.numpy()), ranges(len(x), threads.size))
+
+
+def _waves_by_product(x: Tensor, turns: Tensor, scale: float, out: Tensor, threads: Team) -> None:
+    kernel, rows = _kernels().waves_of_phases, _rows(turns, x, threads)
+    phase = x.new_empty(min(len(x), rows), turns.shape[1])
+    for block, result in zip(x.split(rows), out.split(rows), strict=True):
+        made = torch.mm(block, turns, out=phase[: len(block)])
+        write = partial(kernel, made.numpy(), _number(scale, x), result.numpy())
+        threads.do(write, ranges(len(block), threads.size))
+
+
+def _mean_of_data(x: Tensor, turns: Tensor, scale: float, out: Tensor, threads: Team) -> None:
+    kernel = partial(_kernels().mean_of_data, x.numpy(), turns.numpy(), scale, out.numpy())
+    threads.do(kernel, _shares(len(x), turns.shape[1], threads.size))
+
+
+def _mean_by_product(x: Tensor, turns: Tensor, scale: float, out: Tensor, threads: Team) -> None:
+    (num_datasets, num_obs, dim), half = x.shape, turns.shape[1]
+    kernel, rows = _kernels().add_phases, x.view(-1, dim)
+    phase = x.new_empty(min(len(rows), _rows(turns, x, threads)), half)
+    for first, last, span in spans(num_datasets, num_obs, len(phase)):
+        made = torch.mm(rows[first:last], turns, out=phase[: last - first])
+        if first % num_obs == 0:  # not so in the middle of a dataset
+            total = torch.zeros(span.stop - span.start, 2 * half, dtype=torch.float64)
+        add = partial(kernel, made.numpy(), total.numpy())
+        threads.do(add, _shares(len(total), half, threads.size))
+        if last % num_obs == 0:
+            out[span] = total.mul_(scale)
+
+
+def _shares(num_datasets: int, half: int, size: int) -> list[tuple[int, int, int, int]]:
+    """One share of the sums for each thread: some datasets, or some frequencies of all."""
+    if num_datasets >= size:
+        return [(*datasets, 0, half) for datasets in ranges(num_datasets, size)]
+    return [(0, num_datasets, *few) for few in ranges(half, size, multiple=LANES)]
+
+
+def _rows(turns: Tensor, x: Tensor, threads: Team) -> int:
+    """Observations whose phases are computed at once: a block for each thread."""
+    return min(threads.size, MOST_BLOCKS) * rows_of(turns.shape[1], x)
+
+
+def _kernels() -> ModuleType:
+    compiled = kernels()
+    assert compiled is not None, "call `serves` first"
+    return compiled
+
+
+def _number(value: float, x: Tensor) -> np.floating[Any]:
+    """A number in the precision of the data, without which a kernel would compute in float64."""
+    return np.float32(value) if x.dtype == torch.float32 else np.float64(value)
+
+
+def _dense(x: Tensor) -> Tensor:
+    """The same numbers in order, as a kernel reads them."""
+    return x.detach().resolve_neg().contiguous()
+
+
+def _turns(weight: Tensor, x: Tensor) -> Tensor:
+    """Frequencies in turns, in the precision of the data."""
+    return (weight.detach() / (2 * math.pi)).to(x.dtype).contiguous()

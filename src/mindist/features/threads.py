@@ -1,0 +1,67 @@
+"""Threads for one call: work cut into shares, each done by a thread that holds no lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+Share = TypeVar("Share")
+
+
+@dataclass(frozen=True)
+class Team:
+    """Threads that take one share of a task each.
+
+    Arguments:
+        size: How many shares to make of a task.
+        pool: The threads; None for the calling thread alone.
+    """
+
+    size: int
+    pool: Executor | None
+
+    def do(self, task: Callable[[Share], None], shares: Sequence[Share]) -> None:
+        """Call the task with each share, and return when all are done."""
+        if self.pool is None or len(shares) == 1:
+            for share in shares:
+                task(share)
+        else:
+            list(self.pool.map(task, shares))  # `list` waits, and raises what a thread has raised
+
+
+@contextmanager
+def team(*, worth: bool) -> Iterator[Team]:
+    """As many threads as torch has, or the calling one alone where more are not worth their start.
+
+    They end with the block: a forked process inherits none, and callers in several threads wait for
+    nobody.
+
+    Example:
+        >>> done = []
+        >>> with team(worth=True) as threads:
+        ...     threads.do(done.append, [1, 2, 3])
+        >>> sorted(done)
+        [1, 2, 3]
+    """
+    size = torch.get_num_threads() if worth else 1
+    if size == 1:
+        yield Team(1, None)
+        return
+    with ThreadPoolExecutor(size) as pool:
+        yield Team(size, pool)
+
+
+def ranges(total: int, parts: int, *, multiple: int = 1) -> list[tuple[int, int]]:
+    """Cut 0 to `total` into at most `parts` ranges of like length, at multiples of a number.
+
+    Example:
+        >>> ranges(7, 2), ranges(100, 3, multiple=16)
+        ([(0, 4), (4, 7)], [(0, 48), (48, 96), (96, 100)])
+    """
+    length = max(1, -(-total // (parts * multiple))) * multiple
+    return [(first, min(first + length, total)) for first in range(0, total, length)]

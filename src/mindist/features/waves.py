@@ -1,0 +1,224 @@
+r"""Cosine and sine of many angles, compiled: the only file that imports numba.
+
+Angles are counted in turns, :math:`t = x w / 2 \pi`, because a turn is taken off without rounding:
+
+.. math::
+    r = t - \operatorname{round}(t) \in [-\tfrac12, \tfrac12], \qquad
+    \cos 2 \pi t = S(\tfrac14 - |r|), \qquad
+    \sin 2 \pi t = \operatorname{sign}(r) \, S(\min(|r|, \tfrac12 - |r|)) ,
+
+with :math:`S(y) = \sin 2 \pi y` on :math:`[-\tfrac14, \tfrac14]`, one odd polynomial, the best in
+the maximum norm (Remez' algorithm): 5 terms leave 3e-9 for float32, 8 terms 9e-17 for float64.
+With the rounding the waves are right to 1.7e-7 and 4e-16 (`tests/test_waves.py`), after the
+rounding of the angle itself. There is no branch, so that the compiler makes vector instructions of
+it: .33 ns for a cosine and its sine in float32 on one core of an AMD EPYC, where `torch.cos` and
+`torch.sin` take 2.6 and NumPy's 1.2.
+
+The kernels take a slice of the work, write it into an array of the caller's and hold no lock, so
+that threads may share an array of results. Each number is computed in the same order whatever the
+slice. Contraction to fused multiply-add is the only licence the compiler has: not that NaN and
+infinity do not occur (an angle that is not finite gives NaN), nor to sum in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from mindist.features.spans import RUN
+
+Array = NDArray[Any]
+Share = tuple[int, int, int, int]
+"""Datasets from one number to another, frequencies from one number to another."""
+
+# Rounded, the second and the third term moved by one unit in the last place: S(1/4) = 1 exactly.
+SINE_32 = tuple(np.float32(c) for c in (6.283185, -41.341652, 81.601, -76.54978, 39.536705))
+SINE_64 = (
+    *(6.28318530717958, -41.34170224039507, 81.60524927502613, -76.7058596474588),
+    *(42.058688304977125, -15.094471608090517, 3.816997338082219, -0.690935500300059),
+)
+
+LICENCE = {"contract"}
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _compiled(function: Function) -> Function:
+    """Compiled at the first call; the machine code is kept on disk wherever there is a place."""
+    try:
+        return _jit(function, cache=True)
+    except RuntimeError:  # neither beside this file nor in the user's cache directory
+        return _jit(function, cache=False)
+
+
+def _jit(function: Function, *, cache: bool) -> Function:
+    compile_: Any = numba.njit(nogil=True, fastmath=LICENCE, cache=cache)
+    return cast(Function, compile_(function))
+
+
+# ---------------------------------------------------------------------------- one angle
+
+
+def _sine(y: Any) -> Any:
+    """S(y), in the precision of y; the compiler takes one of the functions below."""
+
+
+@overload(_sine, jit_options={"fastmath": LICENCE})
+def _sine_of(y: Any) -> Callable[[Any], Any]:
+    return _short_sine if y == numba.float32 else _long_sine
+
+
+def _short_sine(y: Any) -> Any:
+    a, b, c, d, e = SINE_32
+    u = y * y
+    return y * (a + u * (b + u * (c + u * (d + u * e))))
+
+
+def _long_sine(y: Any) -> Any:
+    a, b, c, d, e, f, g, h = SINE_64
+    u = y * y
+    return y * (a + u * (b + u * (c + u * (d + u * (e + u * (f + u * (g + u * h)))))))
+
+
+def _wave(t: Any) -> Any:
+    """Cosine and sine of t turns."""
+
+
+@overload(_wave, jit_options={"fastmath": LICENCE})
+def _wave_of(t: Any) -> Callable[[Any], Any]:
+    # A literal would be a float64, and the arithmetic with it too.
+    kind = np.float32 if t == numba.float32 else np.float64
+    quarter, half = kind(0.25), kind(0.5)
+
+    def wave(t: Any) -> Any:
+        r = t - np.rint(t)
+        near = abs(r)
+        far = half - near
+        return _sine(quarter - near), math.copysign(_sine(near if near < far else far), r)
+
+    return wave
+
+
+# ---------------------------------------------------------------------------- one observation
+
+
+@_compiled
+def _turn(x: Array, weight: Array, lo: int, hi: int, phase: Array) -> None:
+    """phase = x @ weight[:, lo:hi], of one observation `(D,)`."""
+    first, w = x[0], weight[0, lo:hi]
+    for k in range(len(phase)):
+        phase[k] = first * w[k]
+    for d in range(1, len(x)):
+        other, w = x[d], weight[d, lo:hi]
+        for k in range(len(phase)):
+            phase[k] += other * w[k]
+
+
+@_compiled
+def _add_row(phase: Array, run: Array) -> None:
+    """Add the cosines and the sines of phases `(h,)` to the two rows of a run."""
+    cosines, sines = run[0], run[1]
+    for k in range(len(phase)):
+        c, s = _wave(phase[k])
+        cosines[k] += c
+        sines[k] += s
+
+
+@_compiled
+def _add_run(run: Array, total: Array, lo: int, hi: int) -> None:
+    """Add a run to sums `(2 H,)` in float64, at frequencies lo to hi, and empty it."""
+    half = len(total) // 2
+    for part in range(2):
+        source, target = run[part], total[part * half + lo : part * half + hi]
+        for k in range(len(source)):
+            target[k] += source[k]
+            source[k] = 0
+
+
+@_compiled
+def _write_row(phase: Array, scale: Any, out: Array) -> None:
+    """Write scaled cosines, then sines, of phases `(H,)`."""
+    half = len(phase)
+    cosines, sines = out[:half], out[half:]
+    for k in range(half):
+        c, s = _wave(phase[k])
+        cosines[k] = scale * c
+        sines[k] = scale * s
+
+
+# ---------------------------------------------------------------------------- kernels
+
+
+@_compiled
+def mean_of_data(x: Array, weight: Array, scale: float, out: Array, share: Share) -> None:
+    """Scaled sums of the waves of each dataset, with the phases computed here.
+
+    Arguments:
+        x: Datasets `(B, N, D)`.
+        weight: Frequencies in turns `(D, H)`.
+        scale: A factor of the sums.
+        out: The result `(B, 2 H)`, cosines, then sines.
+        share: What of it to compute.
+    """
+    start, stop, lo, hi = share
+    num_obs, half = x.shape[1], weight.shape[1]
+    phase, run = np.empty(hi - lo, x.dtype), np.zeros((2, hi - lo), x.dtype)
+    total = np.empty(2 * half)
+    for b in range(start, stop):
+        total[:] = 0
+        for first in range(0, num_obs, RUN):
+            for n in range(first, min(first + RUN, num_obs)):
+                _turn(x[b, n], weight, lo, hi, phase)
+                _add_row(phase, run)
+            _add_run(run, total, lo, hi)
+        for k in range(lo, hi):
+            out[b, k] = scale * total[k]
+            out[b, half + k] = scale * total[half + k]
+
+
+@_compiled
+def add_phases(phase: Array, total: Array, share: Share) -> None:
+    """Add the waves of phases to the sums of their datasets.
+
+    Arguments:
+        phase: In turns, `(B n, H)`, n rows of each dataset.
+        total: Sums `(B, 2 H)`, float64.
+        share: What of them to add.
+    """
+    start, stop, lo, hi = share
+    num_obs = len(phase) // len(total)
+    run = np.zeros((2, hi - lo), phase.dtype)
+    for b in range(start, stop):
+        for first in range(b * num_obs, (b + 1) * num_obs, RUN):
+            for n in range(first, min(first + RUN, (b + 1) * num_obs)):
+                _add_row(phase[n, lo:hi], run)
+            _add_run(run, total[b], lo, hi)
+
+
+@_compiled
+def waves_of_data(x: Array, weight: Array, scale: Any, out: Array, share: tuple[int, int]) -> None:
+    """Scaled waves of each observation, with the phases computed here.
+
+    Arguments:
+        x: Observations `(n, D)`.
+        weight: Frequencies in turns `(D, H)`.
+        scale: A factor, in the precision of the data.
+        out: The result `(n, 2 H)`, cosines, then sines.
+        share: Rows from one number to another.
+    """
+    phase = np.empty(weight.shape[1], x.dtype)
+    for n in range(share[0], share[1]):
+        _turn(x[n], weight, 0, len(phase), phase)
+        _write_row(phase, scale, out[n])
+
+
+@_compiled
+def waves_of_phases(phase: Array, scale: Any, out: Array, share: tuple[int, int]) -> None:
+    """Scaled waves of phases in turns `(n, H)`; the rest as in `waves_of_data`."""
+    for n in range(share[0], share[1]):
+        _write_row(phase[n], scale, out[n])
