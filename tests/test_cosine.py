@@ -14,7 +14,7 @@ from mindist.adaptation.search import EmbeddingDistance
 from mindist.decoders import RidgeDecoder
 from mindist.solvers import CosineLeastSquares, SolverStatus, levenberg_marquardt
 from mindist.solvers.cosine_loops import solve_damped, waves
-from mindist.threads import in_slices
+from mindist.threads import ranges, team
 
 NUM = 60
 
@@ -81,14 +81,15 @@ def test_a_damped_system_is_solved_or_refused():
 def test_slices_cover_all_problems_once():
     seen = np.zeros(103, dtype=int)
 
-    def work(part):
-        seen[part] += 1
+    def work(share):
+        seen[slice(*share)] += 1
 
     before = torch.get_num_threads()
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
-            in_slices(work, len(seen), 1)
+            with team(worth=True) as group:
+                group.do(work, ranges(len(seen), group.size))
     finally:
         torch.set_num_threads(before)
     assert (seen == 3).all()
@@ -218,7 +219,7 @@ def test_without_compiled_loops_the_search_ends_in_the_same_place(decoder, view,
     fitted, s, _z = decoder
     arguments = {"x": s[:NUM], "s_obs": s[:NUM] + 0.5, "z_bar": far, "generator": generator()}
     compiled = view.search(Search(), **arguments)
-    monkeypatch.setattr("mindist.adaptation.view.available", lambda: False)
+    monkeypatch.setattr("mindist.adaptation.view.serves", lambda *_: False)
     plain = View(fitted, view.bank, view.error)
     assert plain.cosines is None
     slow = plain.search(Search(), **arguments)

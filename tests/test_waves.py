@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mindist.features import FourierFeatures, fast, plain, spans, threads
+from mindist import compiled, threads
+from mindist.features import FourierFeatures, fast, plain, spans
 
 pytest.importorskip("numba")
 from mindist.features import waves
@@ -284,15 +285,15 @@ def test_without_numba_torch_computes():
 
 
 def test_without_a_place_for_machine_code_it_is_compiled_each_time(monkeypatch):
-    real = waves.numba.njit
+    real = compiled.numba.njit
 
     def njit(**options):
-        if options["cache"]:
+        if options.get("cache"):
             raise RuntimeError("cannot cache function: no locator available")
         return real(**options)
 
-    monkeypatch.setattr(waves.numba, "njit", njit)
-    assert waves._compiled(lambda: 3)() == 3
+    monkeypatch.setattr(compiled.numba, "njit", njit)
+    assert compiled.jit(lambda: 3)() == 3
 
 
 def test_torch_s_own_way_is_the_mean_of_its_waves(monkeypatch):

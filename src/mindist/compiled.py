@@ -1,31 +1,37 @@
-"""Loops compiled by numba.
+"""Loops compiled by numba, which is imported here and by nobody else.
 
 Imported only by files of compiled loops, which are themselves imported when they are first called:
-`import mindist` does not pay for numba. A loop is compiled at its first call in an installation
-and kept on disk. It releases Python's lock, and threads over slices (`mindist.threads`) take the
-place of numba's own parallel loops, not all of which survive a fork or calls from several threads.
+`import mindist` does not pay for numba. A loop is compiled at its first call in an installation,
+kept on disk, and holds no lock while it runs (`mindist.threads`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-# Sums may be reordered and products fused, so that loops vectorise; NaN and infinity are kept.
-FAST = {"arcp", "contract", "nsz", "reassoc"}
+# What the compiler may do: fuse a product and a sum, and where the order of a sum does not matter
+# reorder it, without which a sum is no vector instruction. NaN and infinity are always kept.
+EXACT = {"contract"}
+REORDERED = {"arcp", "contract", "nsz", "reassoc"}
 
 
 def jit(function: Function) -> Function:
-    """Compile a function of arrays and numbers, and keep it on disk where that is allowed."""
-    options: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
+    """Compile a function of arrays and numbers; each sum is in the order of the code."""
+    return _compile(function, EXACT)
+
+
+def jit_reordered(function: Function) -> Function:
+    """Compile a function of arrays and numbers; sums are in any order, the same at every call."""
+    return _compile(function, REORDERED)
+
+
+def _compile(function: Function, licence: set[str]) -> Function:
+    options: dict[str, Any] = {"nogil": True, "fastmath": licence, "error_model": "numpy"}
     try:
-        compiled: Function = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written to
-        compiled = numba.njit(**options)(function)
-    return compiled
-
-
-__all__ = ["jit"]
+        return cast(Function, numba.njit(cache=True, **options)(function))
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written to
+        return cast(Function, numba.njit(**options)(function))

@@ -1,39 +1,71 @@
-"""Threads that share compiled loops, and whether there are any."""
+"""Threads for one call of compiled loops: work cut into shares, done by threads that hold no lock.
+
+They take the place of numba's own parallel loops, not all of which survive a fork or calls from
+several threads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
-
-def available() -> bool:
-    """Whether loops can be compiled here."""
-    return find_spec("numba") is not None
+Share = TypeVar("Share")
 
 
-def in_slices(work: Callable[[slice], None], count: int, least: int) -> None:
-    """Do the work of `count` problems in as many slices as torch has threads.
+@dataclass(frozen=True)
+class Team:
+    """Threads that take one share of a task each.
 
     Arguments:
-        work: Called with each slice, from several threads.
-        count: How many problems there are.
-        least: How many at least for each thread.
+        size: How many shares to make of a task.
+        pool: The threads; None for the calling thread alone.
     """
-    threads = max(1, min(torch.get_num_threads(), count // max(1, least)))
-    if threads == 1:
-        work(slice(0, count))
+
+    size: int
+    pool: Executor | None
+
+    def do(self, task: Callable[[Share], None], shares: Sequence[Share]) -> None:
+        """Call the task with each share, and return when all are done."""
+        if self.pool is None or len(shares) == 1:
+            for share in shares:
+                task(share)
+        else:
+            list(self.pool.map(task, shares))  # `list` waits, and raises what a thread has raised
+
+
+@contextmanager
+def team(*, worth: bool) -> Iterator[Team]:
+    """As many threads as torch has, or the calling one alone where more are not worth their start.
+
+    They end with the block: a forked process inherits none, and callers in several threads wait for
+    nobody.
+
+    Example:
+        >>> done = []
+        >>> with team(worth=True) as threads:
+        ...     threads.do(done.append, [1, 2, 3])
+        >>> sorted(done)
+        [1, 2, 3]
+    """
+    size = torch.get_num_threads() if worth else 1
+    if size == 1:
+        yield Team(1, None)
         return
-    cuts = [count * i // threads for i in range(threads + 1)]
-    first, *others = (slice(*pair) for pair in pairwise(cuts))
-    with ThreadPoolExecutor(threads - 1) as pool:
-        done = [pool.submit(work, part) for part in others]
-        work(first)
-        for end in done:
-            end.result()
+    with ThreadPoolExecutor(size) as pool:
+        yield Team(size, pool)
 
 
-__all__ = ["available", "in_slices"]
+def ranges(total: int, parts: int, *, multiple: int = 1) -> list[tuple[int, int]]:
+    """Cut 0 to `total` into at most `parts` ranges of like length, at multiples of a number.
+
+    Example:
+        >>> ranges(7, 2), ranges(100, 3, multiple=16)
+        ([(0, 4), (4, 7)], [(0, 48), (48, 96), (96, 100)])
+    """
+    length = max(1, -(-total // (parts * multiple))) * multiple
+    return [(first, min(first + length, total)) for first in range(0, total, length)]

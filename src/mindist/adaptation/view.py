@@ -11,9 +11,9 @@ from torch import Tensor
 from mindist.adaptation.cloud import Cloud
 from mindist.adaptation.search import EmbeddingDistance, Found, ReducedHead, Search, search
 from mindist.adaptation.starts import Bank
+from mindist.features.fast import serves
 from mindist.protocols import CosineDecoder, Decoder
 from mindist.solvers import CosineLeastSquares
-from mindist.threads import available
 
 MAX_POINTS = 2_000  # simulated summaries over which the decoder's directions are ordered
 # Of the held-out error, left out of a search that need not be exact: on contaminated OUP data
@@ -44,7 +44,7 @@ class View:
     def cosines(self) -> CosineLeastSquares | None:
         """The decoder prepared for the compiled search; None where there is none for it."""
         decoder = self.decoder
-        if not isinstance(decoder, CosineDecoder) or decoder.weight.is_cuda or not available():
+        if not isinstance(decoder, CosineDecoder) or not serves(decoder.weight):
             return None
         points = self.bank.s[:MAX_POINTS]
         return CosineLeastSquares.of(*decoder.cosines(), points, least=LEFT_OUT * self.error)

@@ -29,10 +29,13 @@ from torch import Tensor
 
 from mindist.adaptation.own_kernel import OwnKernel
 from mindist.features.embedding import Embedding
-from mindist.threads import available, in_slices
+from mindist.features.fast import serves
+from mindist.threads import ranges, team
 
 LEAST_MASS = 0.05  # below it there is no model left to weigh by
 LEAST_WEIGHT = 1e-12
+WORTH_SHARING = 2**23  # features: 1 ms of one core
+FEW_NUMBERS = 8  # of an observation, by which most are told apart
 MANY_COPIED = 0.1  # of the distinct observations: with more the data are rounded
 
 
@@ -167,15 +170,24 @@ def multiplicity(x: Tensor) -> Tensor:
     rows = x.reshape(*x.shape[:2], -1)
     if rows.is_floating_point():
         rows = rows.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.itemsize])
+    # Where observations differ in a few of their numbers, the others need not be looked at.
+    counts = _equal_rows(rows[..., :: max(1, rows.shape[2] // FEW_NUMBERS)])
+    tied = (counts > 1).any(1)
+    counts[tied] = _equal_rows(rows[tied])
+    return counts
+
+
+def _equal_rows(rows: Tensor) -> Tensor:
+    """How often each row of integers `(B, N, D)` occurs among the N, `(B, N)`."""
     # Sums of integers wrap around and are exact: equal rows have equal sums, others by a chance
     # near 2^-64, once the high bits have reached the low ones (3.0 and -3.0 differ in one bit).
     generator = torch.Generator().manual_seed(0)
     factor = torch.randint(-(2**62), 2**62, (rows.shape[2] + 2,), generator=generator) * 2 + 1
-    factor = factor.to(x.device)
+    factor = factor.to(rows.device)
     bits = rows.long()
     bits = (bits ^ (bits >> 32 & 0xFFFFFFFF)) * factor[0]  # one to one: the shift is logical
     bits = bits ^ (bits >> 32 & 0xFFFFFFFF)
-    dataset = torch.arange(len(x), device=x.device)[:, None]
+    dataset = torch.arange(len(rows), device=rows.device)[:, None]
     code = (bits * factor[2:]).sum(2) + dataset * factor[1]
     inverse: Tensor
     counts: Tensor
@@ -212,13 +224,18 @@ def _inner_products(features: Tensor, mu: Tensor) -> Tensor:
     loop 2 to 8.
     """
     mu = mu.to(features.dtype)
-    if features.is_cuda or not available():
+    if not serves(features, mu):
         return (features @ mu[..., None]).squeeze(-1)
     from mindist.adaptation.weights_loops import inner_products
 
     out = torch.empty_like(features[..., 0])
     arrays = [part.contiguous().numpy() for part in (features, mu, out)]
-    in_slices(lambda part: inner_products(*(a[part] for a in arrays)), len(features), 32)
+
+    def work(share: tuple[int, int]) -> None:
+        inner_products(*(a[slice(*share)] for a in arrays))
+
+    with team(worth=features.numel() >= WORTH_SHARING) as threads:
+        threads.do(work, ranges(len(features), threads.size))
     return out
 
 

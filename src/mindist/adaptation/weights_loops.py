@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mindist.compiled import jit
+from mindist.compiled import jit_reordered
 
 
-@jit
+@jit_reordered
 def inner_products(features: Any, mu: Any, out: Any) -> None:
     """The inner product of each row of features `(B, N, L)` with mu `(B, L)`, into `(B, N)`."""
     for b in range(len(features)):

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from mindist.features.spans import rows_of, spans
-from mindist.features.threads import Team, ranges, team
+from mindist.threads import Team, ranges, team
 
 # Of phases made by the kernel itself. Nanoseconds for a cosine and its sine, K = 512, float32, one
 # core: D = 2 .39 (.48 by products), D = 8 .63 (.55), D = 16 1.1 (.70), D = 64 3.2 (1.6). On more

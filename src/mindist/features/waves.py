@@ -1,4 +1,4 @@
-r"""Cosine and sine of many angles, compiled: the only file that imports numba.
+r"""Cosine and sine of many angles, compiled.
 
 Angles are counted in turns, :math:`t = x w / 2 \pi`, because a turn is taken off without rounding:
 
@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numba
 import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from mindist.compiled import EXACT, jit
 from mindist.features.spans import RUN
 
 Array = NDArray[Any]
@@ -44,23 +45,6 @@ SINE_64 = (
     *(42.058688304977125, -15.094471608090517, 3.816997338082219, -0.690935500300059),
 )
 
-LICENCE = {"contract"}
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _compiled(function: Function) -> Function:
-    """Compiled at the first call; the machine code is kept on disk wherever there is a place."""
-    try:
-        return _jit(function, cache=True)
-    except RuntimeError:  # neither beside this file nor in the user's cache directory
-        return _jit(function, cache=False)
-
-
-def _jit(function: Function, *, cache: bool) -> Function:
-    compile_: Any = numba.njit(nogil=True, fastmath=LICENCE, cache=cache)
-    return cast(Function, compile_(function))
-
-
 # ---------------------------------------------------------------------------- one angle
 
 
@@ -68,7 +52,7 @@ def _sine(y: Any) -> Any:
     """S(y), in the precision of y; the compiler takes one of the functions below."""
 
 
-@overload(_sine, jit_options={"fastmath": LICENCE})
+@overload(_sine, jit_options={"fastmath": EXACT})
 def _sine_of(y: Any) -> Callable[[Any], Any]:
     return _short_sine if y == numba.float32 else _long_sine
 
@@ -85,29 +69,29 @@ def _long_sine(y: Any) -> Any:
     return y * (a + u * (b + u * (c + u * (d + u * (e + u * (f + u * (g + u * h)))))))
 
 
-def _wave(t: Any) -> Any:
+def wave(t: Any) -> Any:
     """Cosine and sine of t turns."""
 
 
-@overload(_wave, jit_options={"fastmath": LICENCE})
+@overload(wave, jit_options={"fastmath": EXACT})
 def _wave_of(t: Any) -> Callable[[Any], Any]:
     # A literal would be a float64, and the arithmetic with it too.
     kind = np.float32 if t == numba.float32 else np.float64
     quarter, half = kind(0.25), kind(0.5)
 
-    def wave(t: Any) -> Any:
+    def both(t: Any) -> Any:
         r = t - np.rint(t)
         near = abs(r)
         far = half - near
         return _sine(quarter - near), math.copysign(_sine(near if near < far else far), r)
 
-    return wave
+    return both
 
 
 # ---------------------------------------------------------------------------- one observation
 
 
-@_compiled
+@jit
 def _turn(x: Array, weight: Array, lo: int, hi: int, phase: Array) -> None:
     """phase = x @ weight[:, lo:hi], of one observation `(D,)`."""
     first, w = x[0], weight[0, lo:hi]
@@ -119,17 +103,17 @@ def _turn(x: Array, weight: Array, lo: int, hi: int, phase: Array) -> None:
             phase[k] += other * w[k]
 
 
-@_compiled
+@jit
 def _add_row(phase: Array, run: Array) -> None:
     """Add the cosines and the sines of phases `(h,)` to the two rows of a run."""
     cosines, sines = run[0], run[1]
     for k in range(len(phase)):
-        c, s = _wave(phase[k])
+        c, s = wave(phase[k])
         cosines[k] += c
         sines[k] += s
 
 
-@_compiled
+@jit
 def _add_run(run: Array, total: Array, lo: int, hi: int) -> None:
     """Add a run to sums `(2 H,)` in float64, at frequencies lo to hi, and empty it."""
     half = len(total) // 2
@@ -140,13 +124,13 @@ def _add_run(run: Array, total: Array, lo: int, hi: int) -> None:
             source[k] = 0
 
 
-@_compiled
+@jit
 def _write_row(phase: Array, scale: Any, out: Array) -> None:
     """Write scaled cosines, then sines, of phases `(H,)`."""
     half = len(phase)
     cosines, sines = out[:half], out[half:]
     for k in range(half):
-        c, s = _wave(phase[k])
+        c, s = wave(phase[k])
         cosines[k] = scale * c
         sines[k] = scale * s
 
@@ -154,7 +138,7 @@ def _write_row(phase: Array, scale: Any, out: Array) -> None:
 # ---------------------------------------------------------------------------- kernels
 
 
-@_compiled
+@jit
 def mean_of_data(x: Array, weight: Array, scale: float, out: Array, share: Share) -> None:
     """Scaled sums of the waves of each dataset, with the phases computed here.
 
@@ -181,7 +165,7 @@ def mean_of_data(x: Array, weight: Array, scale: float, out: Array, share: Share
             out[b, half + k] = scale * total[half + k]
 
 
-@_compiled
+@jit
 def add_phases(phase: Array, total: Array, share: Share) -> None:
     """Add the waves of phases to the sums of their datasets.
 
@@ -200,7 +184,7 @@ def add_phases(phase: Array, total: Array, share: Share) -> None:
             _add_run(run, total[b], lo, hi)
 
 
-@_compiled
+@jit
 def waves_of_data(x: Array, weight: Array, scale: Any, out: Array, share: tuple[int, int]) -> None:
     """Scaled waves of each observation, with the phases computed here.
 
@@ -217,7 +201,7 @@ def waves_of_data(x: Array, weight: Array, scale: Any, out: Array, share: tuple[
         _write_row(phase, scale, out[n])
 
 
-@_compiled
+@jit
 def waves_of_phases(phase: Array, scale: Any, out: Array, share: tuple[int, int]) -> None:
     """Scaled waves of phases in turns `(n, H)`; the rest as in `waves_of_data`."""
     for n in range(share[0], share[1]):

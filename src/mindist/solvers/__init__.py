@@ -1,7 +1,8 @@
 """Minimisers of smooth functions of a few unknowns, over many problems at once.
 
-They know nothing of minimum-distance summaries. May import: torch, `mindist.compiled`,
-`mindist.threads`, `mindist.checks`, `mindist.protocols`.
+They know nothing of minimum-distance summaries. May import: torch,
+`mindist.features` (compiled waves), `mindist.compiled`, `mindist.threads`, `mindist.checks`,
+`mindist.protocols`.
 """
 
 from mindist.solvers.cosine import REPEATS, CosineLeastSquares

@@ -31,11 +31,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mindist.solvers.solution import Solution
-from mindist.threads import in_slices
+from mindist.threads import ranges, team
 
 REPEATS = 4  # of the search with the rest frozen
 SETTLED = 1e-3  # in units of the given scale: after a repetition that moves less, 3% of it is left
-LEAST_PER_THREAD = 4  # problems; one takes about 0.1 ms, a thread as much to start
+WORTH_SHARING = 8  # problems; one takes about 0.1 ms, threads as much to start
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class CosineLeastSquares:
         rest: :math:`A_2`, transposed, `(R - r, P)`, float64.
         mixing: A, `(P, R)`, float64.
         scale: The unit of each unknown, `(d,)`.
+        least: The mean square that was left to the rest.
 
     Example:
         >>> frequency, phase = torch.tensor([[0.1, 0.2]]).double(), torch.zeros(2).double()
@@ -68,6 +69,7 @@ class CosineLeastSquares:
     rest: Tensor
     mixing: Tensor
     scale: Tensor
+    least: float
 
     @classmethod
     @torch.no_grad()
@@ -89,7 +91,9 @@ class CosineLeastSquares:
         turned = (mixing @ directions).T.contiguous()
         scale = points.std(0, unbiased=False)
         scale = torch.where(scale > 0, scale, 1.0)
-        return cls(frequency.contiguous(), phase, turned[rest:], turned[:rest], mixing, scale)
+        return cls(
+            frequency.contiguous(), phase, turned[rest:], turned[:rest], mixing, scale, least
+        )
 
     def basis(self, s: Tensor) -> Tensor:
         """c(s), `(n, P)`."""
@@ -118,7 +122,8 @@ class CosineLeastSquares:
             start: Where the search may begin, `(n, S, d)`; it does at the lowest of the S points.
             centre: m, `(n, d)`; None for no penalty.
             whitener: R, `(n, d, d)`.
-            repeats: How often at most to search again with the rest frozen; 0 leaves it out.
+            repeats: How often at most to search again with the rest frozen. 0 leaves it out, and
+                ends where a step would gain no more than was left to it.
             max_iterations: Steps tried for each problem in one search.
             tolerance: A problem has converged when a step is predicted to lower its objective by
                 less than this share.
@@ -129,7 +134,7 @@ class CosineLeastSquares:
         n, d = len(start), start.shape[2]
         centre = start[:, 0] if centre is None else centre
         whitener = start.new_zeros(n, d, d) if whitener is None else whitener
-        limits = max_iterations, tolerance
+        limits = max_iterations, tolerance, 0.0 if repeats else self.least
         problem = [target @ self.mixing.T, target.square().sum(1), centre, whitener]
         value, status, iterations = self._search(problem, start, limits)
         going = torch.arange(n)
@@ -148,7 +153,7 @@ class CosineLeastSquares:
         return Solution(value, objective, status, iterations)
 
     def _search(
-        self, problem: list[Tensor], start: Tensor, limits: tuple[int, float]
+        self, problem: list[Tensor], start: Tensor, limits: tuple[int, float, float]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Points `(n, d)`, codes and counts `(n,)` of a search without the rest."""
         from mindist.solvers.cosine_loops import minimise
@@ -158,12 +163,13 @@ class CosineLeastSquares:
         arrays = [part.contiguous().numpy() for part in (*problem, start)]
         ends = [part.numpy() for part in (value, status, iterations)]
 
-        def work(part: slice) -> None:
-            problems, out = [a[part] for a in arrays], [e[part] for e in ends]
+        def work(share: tuple[int, int]) -> None:
+            problems, out = ([a[slice(*share)] for a in group] for group in (arrays, ends))
             given: list[Any] = [*self._arrays, *problems, *limits, *out]
             minimise(*given)
 
-        in_slices(work, len(start), LEAST_PER_THREAD)
+        with team(worth=len(start) >= WORTH_SHARING) as threads:
+            threads.do(work, ranges(len(start), threads.size))
         return value, status, iterations
 
     @cached_property

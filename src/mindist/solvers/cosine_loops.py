@@ -19,34 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from mindist.compiled import jit
+from mindist.compiled import jit_reordered
+from mindist.features.waves import wave
 
 TURN = 2 * math.pi
 INITIAL_DAMPING, MAX_DAMPING = 1e-3, 1e16  # as in `mindist.solvers.levenberg_marquardt`
-ROUNDING = 1e-15  # of the objective, a sum of terms of order one
+ROUNDING = 1e-15  # of the objective, a sum of terms of order one: no step can be seen to gain less
 SINGULAR = 1e-14  # a pivot below this share of its diagonal element has lost its sign
 CONVERGED, MAX_ITERATIONS, STALLED, NONFINITE = 0, 1, 2, 3  # of `SolverStatus`
 
-# sin(pi r) / r and cos(pi r) as polynomials in r^2 for |r| <= 1/2, by interpolation at Chebyshev's
-# points in 40 digits; errors below 4e-16.
-S0, S1, S2, S3, S4 = (
-    3.141592653589793, -5.16771278004997, 2.5501640398773455, -0.5992645293207869,
-    0.08214588661099356,
-)  # fmt: skip
-S5, S6, S7, S8, S9 = (
-    -0.007370430943702136, 0.0004663027874593273, -2.1915250301851375e-05, 7.94853903737232e-07,
-    -2.228371216069697e-08,
-)  # fmt: skip
-C1, C2, C3, C4 = (
-    -4.934802200544679, 4.058712126416768, -1.3352627688545549, 0.235330630357995,
-)  # fmt: skip
-C5, C6, C7, C8, C9 = (
-    -0.025806891376592964, 0.0019295741872812349, -0.00010463741681752138, 4.300724172734847e-06,
-    -1.34352129509532e-07,
-)  # fmt: skip
 
-
-@jit
+@jit_reordered
 def waves(frequency: Any, phase: Any, s: Any, cosine: Any, sine: Any) -> None:
     """Cosines and sines `(P,)` of all frequencies `(d, P)` at a point `(d,)`, in turns."""
     cosine[:] = phase
@@ -55,21 +38,10 @@ def waves(frequency: Any, phase: Any, s: Any, cosine: Any, sine: Any) -> None:
         for p in range(len(row)):
             cosine[p] += at * row[p]
     for p in range(len(cosine)):
-        turns = cosine[p]
-        r = turns - np.rint(turns)
-        u = r * r
-        half_sine = r * (
-            S0 + u * (S1 + u * (S2 + u * (S3 + u * (S4
-            + u * (S5 + u * (S6 + u * (S7 + u * (S8 + u * S9))))))))
-        )  # fmt: skip
-        half_cosine = 1 + u * (
-            C1 + u * (C2 + u * (C3 + u * (C4 + u * (C5 + u * (C6 + u * (C7 + u * (C8 + u * C9)))))))
-        )
-        cosine[p] = 1 - 2 * half_sine * half_sine
-        sine[p] = 2 * half_sine * half_cosine
+        cosine[p], sine[p] = wave(cosine[p])
 
 
-@jit
+@jit_reordered
 def dot(a: Any, b: Any) -> Any:
     """The inner product of two vectors."""
     total = 0.0
@@ -78,7 +50,7 @@ def dot(a: Any, b: Any) -> Any:
     return total
 
 
-@jit
+@jit_reordered
 def dot_pair(a: Any, b: Any, c: Any) -> Any:
     """The inner products of a vector with two others, which reads it once."""
     first, second = 0.0, 0.0
@@ -88,7 +60,7 @@ def dot_pair(a: Any, b: Any, c: Any) -> Any:
     return first, second
 
 
-@jit
+@jit_reordered
 def energy(mixing: Any, pull: Any, cosine: Any, y: Any) -> Any:
     """The objective without penalty and constant, with y `(r,)` written on the way."""
     total = -2 * dot(pull, cosine)
@@ -98,7 +70,7 @@ def energy(mixing: Any, pull: Any, cosine: Any, y: Any) -> Any:
     return total
 
 
-@jit
+@jit_reordered
 def penalise(whitener: Any, centre: Any, s: Any, offset: Any) -> Any:
     """The squared norm of R (s - m), with that vector written to `offset`."""
     total = 0.0
@@ -111,7 +83,7 @@ def penalise(whitener: Any, centre: Any, s: Any, offset: Any) -> Any:
     return total
 
 
-@jit
+@jit_reordered
 def differentiate(
     mixing: Any, frequency: Any, pull: Any, cosine: Any, sine: Any, y: Any,
     force: Any, slopes: Any, jacobian: Any, g: Any, gauss: Any, H: Any,
@@ -144,7 +116,7 @@ def differentiate(
             gauss[j, i], H[j, i] = gauss[i, j], H[i, j]
 
 
-@jit
+@jit_reordered
 def add_penalty(whitener: Any, offset: Any, g: Any, gauss: Any, H: Any) -> None:
     """Add the derivatives of the penalty."""
     for k in range(len(g)):
@@ -156,7 +128,7 @@ def add_penalty(whitener: Any, offset: Any, g: Any, gauss: Any, H: Any) -> None:
                 H[i, j] += square
 
 
-@jit
+@jit_reordered
 def solve_damped(A: Any, scale: Any, damping: Any, g: Any, L: Any, step: Any) -> Any:
     """Solve (A + damping diag(scale)) step = -g; whether that matrix is positive definite."""
     for i in range(len(g)):
@@ -175,10 +147,11 @@ def solve_damped(A: Any, scale: Any, damping: Any, g: Any, L: Any, step: Any) ->
     return True
 
 
-@jit
+@jit_reordered
 def minimise(
     frequency: Any, phase: Any, mixing: Any, pull: Any, constant: Any, centre: Any, whitener: Any,
-    start: Any, max_iterations: Any, tolerance: Any, value: Any, status: Any, iterations: Any,
+    start: Any, max_iterations: Any, tolerance: Any, least: Any,
+    value: Any, status: Any, iterations: Any,
 ) -> None:  # fmt: skip
     """Minimise every problem from its start; arguments as `mindist.solvers.cosine`."""
     d, num = frequency.shape
@@ -240,7 +213,7 @@ def minimise(
             moved = F_trial < F
             # Quadratic convergence: after a step that is predicted to gain so little, the next
             # would gain nothing.
-            small = predicted <= max(tolerance * F, ROUNDING) and damping <= 1
+            small = predicted <= max(tolerance * F, least) and damping <= 1
             if moved:
                 gain = min((F - F_trial) / predicted, 1.0)
                 damping *= max(1 / 3, 1 - (2 * gain - 1) ** 3)
@@ -249,7 +222,7 @@ def minimise(
             else:
                 damping *= growth
                 growth *= 2
-            if small or (predicted <= ROUNDING * ROUNDING and not moved):
+            if small or (predicted <= ROUNDING and not moved):
                 code = CONVERGED
             elif damping > MAX_DAMPING:
                 code = STALLED
