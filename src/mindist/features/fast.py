@@ -4,9 +4,9 @@ In few dimensions a kernel makes the phases :math:`x W` too, one observation aft
 each thread has its share of the datasets. In many the phases are a matrix product, which its
 library spreads over the cores, in blocks; threads share the waves of each block.
 
-Nothing of size datasets x N x H exists. The number of threads changes no result: a share is a range
-of datasets or, of fewer datasets than threads, of frequencies, and each number is summed in the
-same order.
+Nothing of size datasets x N x H exists. The number of threads changes no sum: a share is a range of
+datasets or, of fewer datasets than threads, of frequencies, and each number is summed in the same
+order. A matrix product is its library's, which may round otherwise with other threads or blocks.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from torch.autograd import forward_ad
 from mindist.features.spans import rows_of, spans
 from mindist.threads import Team, ranges, team
 
-# Of phases made by the kernel itself. Nanoseconds for a cosine and its sine, K = 512, float32, one
-# core: D = 2 .39 (.48 by products), D = 8 .63 (.55), D = 16 1.1 (.70), D = 64 3.2 (1.6). On more
-# cores products lose a little to waiting, so that the two are equal near D = 12.
+# Of phases made by the kernel itself. Nanoseconds for a cosine and its sine, with the phase, at
+# K = 512, float32, one busy core, medians: D = 2 .87 (1.14 by products), 4 .97 (1.23), 8 1.29
+# (1.31), 12 1.68 (1.39), 64 6.4 (3.6).
 FUSED_DIMENSIONS = 8
 
-# Cosines and sines: .7 ms of one core. To start and to join threads takes .1 ms, and more where
-# the cores have other work.
-WORTH_SHARING = 2**22
+# Cosines and sines. On two busy cores, the best of 60: alone .89 ms, shared 1.07 ms for 2^22 of
+# them; alone 2.1 ms, shared 1.5 ms for 2^23.3.
+WORTH_SHARING = 2**23
 LANES = 16  # float32 numbers in the longest vector instruction: frequencies are cut at multiples
 MOST_BLOCKS = 8  # multiplied at once, for as many threads: 16 MB of phases
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from torch import Tensor
 
 # Of phases computed at once by one thread: waves are made of them before they leave the cache. Time
-# of the mean at D = 25, relative to this size: 1.6 in blocks of 2^17 bytes, 1.1 of 2^19, 1.0 of
-# 2^20, 1.05 of 2^22, 3.4 all at once.
+# of the mean at D = 25, one busy core, relative to this size: 1.6 in blocks of 2^17 bytes, 1.1 of
+# 2^19, 1.0 of 2^20, 1.05 of 2^22, 3.4 all at once.
 BLOCK_BYTES = 2**21
 
 
 # Rows summed in the precision of the data before they are added in float64: a sum of 1e5 float32
-# cosines is then as exact as one of 32. Longer runs are no faster. Blocks are cut between runs.
+# cosines is then as exact as one of 32. The largest error of a mean of 100 was 1.5e-7, in runs of
+# 128 5e-7. Blocks are cut between runs.
 RUN = 32
 
 
