@@ -356,11 +356,11 @@ class MinimumDistance:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
-        z_bar, z_local = fitted.embedding.split(fitted.embedding.mean(batch).double())
-        distance = fitted.distance(s_obs, z_bar)
-        p_value = fitted.p_value(distance, s_obs, z_bar, z_local, num_obs)
+        seen = fitted.embedding.mean(batch)
+        distance, p_value = fitted.judge(s_obs, seen, num_obs)
         threshold = fitted.null.threshold(self.alpha, num_obs)
-        return Detection(s_obs, distance, p_value, p_value <= self.alpha, threshold), z_bar
+        detection = Detection(s_obs, distance, p_value, p_value <= self.alpha, threshold)
+        return detection, fitted.embedding.split(seen)[0].double()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a folder (safetensors plus JSON), all but the summary."""

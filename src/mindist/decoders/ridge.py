@@ -50,8 +50,13 @@ BLOCK_ROWS = 1_024
 
 @dataclass
 class _Pass:
-    """Sums of a pass over simulations: to learn from, and held out for the ridge."""
+    """Sums of a pass over simulations: to learn from, and held out for the ridge.
 
+    They are taken about an origin near the means: what is rounded is then small.
+    """
+
+    h_origin: Tensor
+    z_origin: Tensor
     gram: Gram
     moments: Moments
     test_gram: Gram
@@ -117,9 +122,9 @@ class RidgeDecoder:
     def add(self, s: Tensor, z_bar: Tensor) -> None:
         """Add further simulations, `(n, d_s)` and `(n, K)`, to a fit that has begun."""
         for rows, targets in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
-            h = self.basis(rows.double())
+            h = self.basis(rows.double()) - self._pass.h_origin
             self._pass.gram.add(h)
-            self._pass.moments.add(h, targets)
+            self._pass.moments.add(h, targets - self._pass.z_origin.to(targets.dtype))
 
     def finish(self) -> RidgeDecoder:
         """Choose the ridge, and solve for the weights with all simulations that were added."""
@@ -129,7 +134,7 @@ class RidgeDecoder:
         self.ridge = min(errors, key=lambda key: errors[key])
         self.held_out_error = errors[self.ridge]
         gram, moments = sums.gram + sums.test_gram, sums.moments + sums.test_moments
-        self._centre, self._count = gram.total / gram.count, gram.count
+        self._centre, self._count = sums.h_origin + gram.total / gram.count, gram.count
         # Rounding of the sums is 1e-13 of M, the least ridge 1e-11: the factor exists.
         damped = gram.centred()
         damped.diagonal().add_(self.ridge * gram.count)
@@ -139,7 +144,7 @@ class RidgeDecoder:
             factor, torch.eye(len(factor)).to(factor), upper=False
         ).T.contiguous()
         self._coefficients = self._whitener.T @ moments.centred(gram)
-        self._target_mean = moments.total / gram.count
+        self._target_mean = sums.z_origin + moments.total / gram.count
         self.weight = self._whitener @ self._coefficients
         self.bias = self._target_mean - self._centre @ self.weight
         del self._pass
@@ -150,12 +155,16 @@ class RidgeDecoder:
         size, width = len(self.phase), z_bar.shape[1]
         empty = (Gram.empty(size, s.device), Moments.empty(size, width, s.device))
         more = (Gram.empty(size, s.device), Moments.empty(size, width, s.device))
-        self._pass = _Pass(*empty, *more)
+        first = order[:BLOCK_ROWS]
+        h, z = self.basis(s[first].double()), z_bar[first]
+        # Rounded, so that it is subtracted alike in every precision.
+        origin = z.mean(0, dtype=torch.float64).to(z.dtype).double()
+        self._pass = _Pass(h.mean(0), origin, *empty, *more)
         held_out = max(1, round(HELD_OUT * len(s)))
         for index in order[:held_out].split(BLOCK_ROWS):
-            h = self.basis(s[index].double())
+            h = self.basis(s[index].double()) - self._pass.h_origin
             self._pass.test_gram.add(h)
-            self._pass.test_moments.add(h, z_bar[index].double())
+            self._pass.test_moments.add(h, z_bar[index].double() - origin)
         for index in order[held_out:].split(BLOCK_ROWS):
             self.add(s[index], z_bar[index])
 
@@ -174,6 +183,24 @@ class RidgeDecoder:
     def __call__(self, s: Tensor) -> Tensor:
         """Decoded mean embeddings `(B, K)`, float64."""
         return self.basis(s.double()) @ self.weight + self.bias
+
+    @torch.no_grad()
+    def residual(self, s: Tensor, z_bar: Tensor) -> Tensor:
+        r"""Residuals :math:`\bar z - \mu(s)` of embeddings `(B, K)`, in their precision.
+
+        Weights are of order 1 or less, so that float32 loses 1e-7.
+        """
+        weight, bias = self._rounded(z_bar.dtype)
+        return (z_bar - bias).addmm_(self.basis(s.double()).to(z_bar.dtype), weight, alpha=-1)
+
+    def _rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Weight and bias in a precision, converted once."""
+        if dtype == self.weight.dtype:
+            return self.weight, self.bias
+        kept = self.__dict__.get("_single")
+        if kept is None or kept[0].dtype != dtype or kept[2] is not self.weight:
+            kept = self._single = (self.weight.to(dtype), self.bias.to(dtype), self.weight)
+        return kept[0], kept[1]
 
     @torch.no_grad()
     def leave_one_out(self, s: Tensor, z_bar: Tensor) -> Tensor:
@@ -270,9 +297,9 @@ def begin_together(
     normal = torch.randn(dim, size, dtype=torch.float64, generator=generator).to(s.device)
     phase = torch.rand(size, dtype=torch.float64, generator=generator).to(s.device)
     order = torch.randperm(len(s), generator=generator).to(s.device)
-    standardise = Standardiser.of(s)
     for decoder in decoders:
-        decoder.standardise, decoder.phase = standardise, 2 * math.pi * phase
+        # Each has tensors of its own: they are moved and stored one by one.
+        decoder.standardise, decoder.phase = Standardiser.of(s), 2 * math.pi * phase
 
     def stretch(decoder: RidgeDecoder, length_scale: float) -> None:
         decoder.length_scale = length_scale

@@ -14,6 +14,7 @@ of the residuals.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -58,13 +59,20 @@ class Mahalanobis:
 
     def squared(self, residual: Tensor) -> Tensor:
         """q of residuals `(B, K)`, `(B,)`, float64, computed in their precision."""
-        if residual.dtype == torch.float64 or not len(residual):
-            return (residual.double() @ self.whitener).square().sum(1)
-        # In units of the top eigenvalue: the whitener of tiny residuals would overflow.
-        unit = self.whitener.abs().amax()
-        scaled = (self.whitener / unit).to(residual.dtype)
-        parts = [(rows @ scaled).square().sum(1) for rows in residual.split(BLOCK_ROWS)]
-        return torch.cat(parts).double() * unit.square()
+        if residual.dtype == torch.float64:
+            return (residual @ self.whitener).square().sum(1)
+        parts = [(r @ self._single).square().sum(1) for r in residual.split(BLOCK_ROWS)]
+        return torch.cat(parts).double() * self._unit.square()
+
+    @cached_property
+    def _unit(self) -> Tensor:
+        """The largest entry of the whitener, whose rounded version would overflow without it."""
+        return self.whitener.abs().amax()
+
+    @cached_property
+    def _single(self) -> Tensor:
+        """The whitener over its largest entry, float32."""
+        return (self.whitener / self._unit).float()
 
     def __call__(self, residual: Tensor) -> Tensor:
         """log q of residuals `(B, K)` that `of` did not see, `(B,)`, float64."""
