@@ -85,21 +85,37 @@ class Fitted:
         with torch.no_grad():
             return torch.cat([(self.decoder(b) - z).square().sum(-1) for b, z in blocks])
 
-    def p_value(
-        self, distance: Tensor, s: Tensor, z_bar: Tensor, z_local: Tensor | None, num_obs: int
-    ) -> Tensor:
-        """p-values `(B,)` of datasets with summaries `(B, d_s)` and mean embeddings `(B, K)`."""
-        if self.detector is None:
-            return self.null.p_value(distance, num_obs)
-        parts = [distance[:0]]
-        for block in torch.arange(len(s), device=s.device).split(BLOCK_ROWS):
-            rows = s[block].double()
-            residuals, seen = [z_bar[block] - self.wide.decoder(rows)], z_bar[block]
-            if self.local is not None and z_local is not None:
-                residuals.append(z_local[block] - self.local.decoder(rows))
-                seen = torch.cat([seen, z_local[block]], dim=1)
-            parts.append(self.detector.p_value(residuals, rows, seen, num_obs))
-        return torch.cat(parts)
+    def judge(self, s: Tensor, z_bar: Tensor, num_obs: int) -> tuple[Tensor, Tensor]:
+        """Squared distances and p-values, both `(B,)`, float64.
+
+        Arguments:
+            s: Summaries `(B, d_s)`.
+            z_bar: Mean embeddings in all kernels `(B, K)`, in whose precision products are taken.
+            num_obs: Observations in each dataset.
+        """
+        empty = s.new_empty(0, dtype=torch.float64)
+        distances, p_values = [empty], [empty]
+        for rows, seen in zip(s.double().split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
+            residuals = self._residuals(rows, seen)
+            distances.append(residuals[0].square().sum(1).double())
+            p_values.append(
+                self.null.p_value(distances[-1], num_obs)
+                if self.detector is None
+                else self.detector.p_value(residuals, rows, seen, num_obs)
+            )
+        return torch.cat(distances), torch.cat(p_values)
+
+    @torch.no_grad()
+    def _residuals(self, s: Tensor, z_bar: Tensor) -> list[Tensor]:
+        """What the decoders leave of the embeddings: wide, and local where the detector asks."""
+        wide, local = self.embedding.split(z_bar)
+        if not isinstance(self.decoder, RidgeDecoder):
+            return [wide.double() - self.decoder(s)]
+        residuals = [self.decoder.residual(s, wide)]
+        if self.detector is not None and self.local is not None and local is not None:
+            assert isinstance(self.local.decoder, RidgeDecoder)  # as `Learner` made it
+            residuals.append(self.local.decoder.residual(s, local))
+        return residuals
 
     def excess(self, s_star: Tensor, covariance: Tensor, adapted: Tensor) -> Tensor:
         """What covariances `(B, d_s, d_s)` of adapted summaries have beyond that of simulations."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -28,37 +28,29 @@ from mindist import checks, storage
 from mindist.adaptation import (
     MAX_DATASETS,
     Adaptation,
-    Bank,
     Detection,
-    Observations,
     Search,
     SummaryNoise,
-    View,
     choose_representation,
     efficient_bandwidth,
-    multiplicity,
 )
 from mindist.adapting import adapt_block
-from mindist.decoders import DECODERS, RidgeDecoder
-from mindist.detection import MAX_NULL, Detector, NullDistances
+from mindist.decoders import DECODERS
 from mindist.features import FourierFeatures, choose_bandwidth
 from mindist.features.bandwidth import efficiency_share, parse_bandwidth
 from mindist.features.embedding import Embedding, local_multiple
 from mindist.features.representation import REPRESENTATIONS, Representation, make_representation
-from mindist.features.stream import EmbeddedSimulations, embed_simulations
-from mindist.fitted import BLOCK_ROWS, Fitted
-from mindist.protocols import Array, Decoder, DensityDecoder, LeaveOneOut, Summary
+from mindist.features.stream import embed_simulations
+from mindist.fitted import Fitted
+from mindist.learning import Learner
+from mindist.protocols import Array, Decoder, DensityDecoder, Summary
 from mindist.summarise import Summariser
 
-CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
 PAPER_VARIANTS = {
     "rf": ("mlp", Search("lbfgs", ("observed",), stay=0, reweight=0)),
     "dec": ("flow", Search("adam", ("observed",), stay=0, reweight=0)),
     "kl": ("flow", Search("adam", ("observed",), divergence="kl", stay=0, reweight=0)),
 }
-MASS_LEVEL, SCORE_LEVEL = 0.05, 0.99
-CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
-MAX_QUANTILE = 2**23
 BLOCK_BYTES = 2**27  # of features of single observations held at once
 
 
@@ -141,14 +133,44 @@ class MinimumDistance:
         self.frequencies = frequencies
         self.decoder = decoder
         self.search = Search() if search is None else search
-        self.alpha = checks.level(alpha)
+        self.alpha = alpha
         self.seed = checks.integer(seed, "seed")
         self.device = torch.device(device)
-        if self.search.divergence == "kl" and not isinstance(decoder, DensityDecoder):
+
+    @property
+    def alpha(self) -> float:
+        """The level of the detection, which may be set at any time: nothing has to be fitted again.
+
+        Below 1 / (n + 1), with n null distances, no dataset is misspecified.
+        """
+        return self._alpha
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        self._alpha = checks.level(value)
+
+    @property
+    def search(self) -> Search:
+        """The search, which may be set at any time: nothing has to be fitted again."""
+        return self._search
+
+    @search.setter
+    def search(self, value: Search) -> None:
+        if value.divergence == "kl" and not isinstance(self.decoder, DensityDecoder):
             raise ValueError(
                 "search: the KL divergence needs a density q(x given s); expected decoder='flow', "
-                f"got {type(decoder).__name__}."
+                f"got {type(self.decoder).__name__}."
             )
+        self._search = value
+
+    @property
+    def noise(self) -> SummaryNoise | None:
+        """The sampling noise of the summary, where it is known and the search weighs observations.
+
+        The paper's search does not count the observations that s* is made of.
+        """
+        counted = self.search.reweight > 0 and self.search.divergence == "mmd"
+        return self._fitted().noise if counted else None
 
     @classmethod
     def paper(
@@ -197,7 +219,12 @@ class MinimumDistance:
 
         Arguments:
             x: Simulated datasets `(M, N, *event)`, or an iterable of chunks of them (or of pairs
-                of a chunk and its summaries), of which only summaries and embeddings are kept.
+                of a chunk and its summaries), which are read once. With the closed-form decoder
+                memory does not grow with their number: at most 20,000 summaries and embeddings are
+                kept, a uniform sample. The representation, the bandwidth and the length-scale of
+                the decoder are chosen on a random sample of an array, on the leading datasets of an
+                iterator, which therefore has to come in random order. Decoders that need several
+                passes keep the summaries and embeddings of all.
             s: Their summaries `(M, d_s)`, if they are known already.
             progress: Whether to show progress bars.
 
@@ -217,19 +244,20 @@ class MinimumDistance:
             made = self._embedding(sample, s_sample, decoder, summarise, sampling, drawing)
             return made.to(self.device)
 
+        if hasattr(decoder, "progress"):
+            decoder.progress = progress
+        learner = Learner(decoder, detector=self.detector, alpha=self.alpha, generator=learning)
         simulations = embed_simulations(
             x,
             s,
             summarise=summarise,
             make_embedding=make_embedding,
+            learner=learner,
             generator=sampling,
-            num_points=decoder.num_points,
             device=self.device,
             progress=progress,
         )
-        if hasattr(decoder, "progress"):
-            decoder.progress = progress
-        self.fitted_ = self._learn(simulations, decoder, summarise, learning, kept[0])
+        self.fitted_ = learner.finish(simulations, summarise, kept[0], self.seed)
         return self
 
     def _embedding(
@@ -274,69 +302,6 @@ class MinimumDistance:
         local = None if multiple is None else draw(multiple * bandwidth)
         return Embedding(wide, local, representation)
 
-    def _learn(
-        self,
-        simulations: EmbeddedSimulations,
-        decoder: Decoder,
-        summarise: Summariser,
-        generator: torch.Generator,
-        sample: tuple[Tensor, Tensor],
-    ) -> Fitted:
-        """Fit the decoder, then calibrate on the simulations that were held out of its fit."""
-        s, points = simulations.s, simulations.points
-        embedding, num_obs = simulations.embedding, simulations.num_obs
-        z_bar, z_local = embedding.split(simulations.z_bar)
-        size = checks.calibration_size(len(s), CALIBRATION_FRACTION, self.alpha)
-        held_out, rest = (
-            torch.randperm(len(s), generator=generator).to(s.device).tensor_split([size])
-        )
-        s_rest, z_rest = s[rest], z_bar[rest]
-        decoder.fit(
-            s_rest,
-            z_rest,
-            generator=generator,
-            x=None if points is None else points[rest],
-            features=embedding.features,
-        )
-        null = _calibrate(decoder, (s_rest, z_rest), (s[held_out], z_bar[held_out]), num_obs)
-        error = float(null.distances(num_obs).mean())
-        wide, local = View(decoder, Bank.of(s, z_bar, generator), error), None
-        ridge = RidgeDecoder()
-        if z_local is not None:
-            ridge.fit(s_rest, z_local[rest], generator=generator)
-            local = View(ridge, Bank.of(s, z_local, generator), ridge.held_out_error)
-        detector = None
-        if self.detector == "combined" and isinstance(decoder, RidgeDecoder):
-            few = rest[:MAX_NULL]
-            residuals = [decoder.leave_one_out_residuals(s[few], z_bar[few])]
-            if z_local is not None:
-                residuals.append(ridge.leave_one_out_residuals(s[few], z_local[few]))
-            detector = Detector.of(residuals, s[few], simulations.z_bar[few], num_obs, generator)
-        density = (wide if local is None else local).decoder
-        least_mass = _least_mass(density, s, z_bar if z_local is None else z_local)
-        x, s_x = sample
-        some = slice(CALIBRATION_DATASETS)
-        threshold = _score_threshold(embedding, density, x[some], s_x[some], least_mass)
-        noise = None
-        if self.search.reweight and self.search.divergence == "mmd":
-            # The paper's search does not count the observations that s* is made of.
-            bootstrap = torch.Generator().manual_seed(self.seed)
-            noise = SummaryNoise.of(summarise, x, s_x, s, bootstrap)
-        return Fitted(
-            embedding,
-            wide,
-            local,
-            null,
-            detector,
-            summarise,
-            num_obs,
-            simulations.probe,
-            least_mass,
-            threshold,
-            noise,
-            bool((multiplicity(sample[0]) == 1).all()),
-        )
-
     @property
     def event_shape(self) -> torch.Size:
         """The shape of one observation, as simulated."""
@@ -369,7 +334,7 @@ class MinimumDistance:
         batch = batch.to(self.device)
         detection, z_bar = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
-        fitted = self._fitted()
+        fitted = replace(self._fitted(), noise=self.noise)
         size = BLOCK_BYTES // (4 * batch.shape[1] * fitted.embedding.total)
         blocks = torch.arange(len(batch), device=batch.device).split(max(1, size))
         parts = [
@@ -391,11 +356,11 @@ class MinimumDistance:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
-        z_bar, z_local = fitted.embedding.split(fitted.embedding.mean(batch).double())
-        distance = fitted.distance(s_obs, z_bar)
-        p_value = fitted.p_value(distance, s_obs, z_bar, z_local, num_obs)
+        seen = fitted.embedding.mean(batch)
+        distance, p_value = fitted.judge(s_obs, seen, num_obs)
         threshold = fitted.null.threshold(self.alpha, num_obs)
-        return Detection(s_obs, distance, p_value, p_value <= self.alpha, threshold), z_bar
+        detection = Detection(s_obs, distance, p_value, p_value <= self.alpha, threshold)
+        return detection, fitted.embedding.split(seen)[0].double()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a folder (safetensors plus JSON), all but the summary."""
@@ -475,44 +440,3 @@ class MinimumDistance:
         return (
             f"{head}, fitted to datasets of {self.fitted_.num_obs} observations of shape {shape})"
         )
-
-
-def _calibrate(
-    decoder: Decoder,
-    rest: tuple[Tensor, Tensor],
-    held_out: tuple[Tensor, Tensor],
-    num_obs: int,
-) -> NullDistances:
-    """Null distances from summaries and embeddings held out of the decoder's fit.
-
-    A closed-form decoder can hold out each of the simulations that it was fitted to as well: the
-    same law, and a far smaller error of the threshold. Any other decoder is compared with one, to
-    tell its own error, which does not shrink with the number of observations, from noise.
-    """
-    s, z_bar = held_out[0].double(), held_out[1].double()
-    if isinstance(decoder, LeaveOneOut):
-        distance = (decoder(s) - z_bar).square().sum(-1)
-        return NullDistances.of(torch.cat([distance, decoder.leave_one_out(*rest)]), num_obs)
-    reference = RidgeDecoder().fit(*rest, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        smooth = reference(s)
-        return NullDistances.split(smooth - z_bar, decoder(s) - smooth, num_obs)
-
-
-def _least_mass(decoder: Decoder, s: Tensor, z_bar: Tensor) -> float:
-    """The mass of the model that 95% of the simulations exceed, each at its own summary."""
-    masses = []
-    with torch.no_grad():
-        for rows, seen in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
-            mu = decoder(rows.double())
-            masses.append((mu * seen.double()).sum(1) / mu.square().sum(1))
-    return float(torch.cat(masses).quantile(MASS_LEVEL))
-
-
-def _score_threshold(
-    embedding: Embedding, decoder: Decoder, x: Tensor, s: Tensor, least_mass: float
-) -> float:
-    """The outlier score that 99% of the observations of simulated datasets stay below."""
-    with torch.no_grad():
-        fit = Observations.of(embedding, x).fit(decoder(s.double()))
-    return float(fit.score(least_mass).flatten()[:MAX_QUANTILE].quantile(SCORE_LEVEL))

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from mindist.summarise import Summariser
 
-CHUNK_BYTES = 2**26  # of resampled data summarised at once
+CHUNK_BYTES = 2**21  # of resampled data summarised at once, which stay in cache
 REPLICATES = 16
 # Of the bootstrap in all: about a second of summaries of images or of series of 365 values.
 MAX_BYTES = 2**29
@@ -68,14 +68,15 @@ def bootstrap_summaries(
         >>> s.shape, s.var().round(decimals=1)  # of the mean of two values that are 0 or 2
         (torch.Size([1, 1000, 1]), tensor(0.5000, dtype=torch.float64))
     """
-    alike = torch.ones(x.shape[1], dtype=torch.float64)
-    size = max(1, CHUNK_BYTES // max(1, x[:1].nbytes))
-    rows = []
-    for data in x:
-        chosen = torch.multinomial(alike, num * x.shape[1], replacement=True, generator=generator)
-        drawn = chosen.view(num, x.shape[1]).to(x.device)
-        rows.append(torch.cat([summarise(data[part]).double() for part in drawn.split(size)]))
-    return torch.stack(rows) if rows else x.new_empty(0, num, 0, dtype=torch.float64)
+    num_obs, parts = x.shape[1], []
+    rows = torch.arange(len(x) * num)
+    for block in rows.split(max(1, CHUNK_BYTES // max(1, x[:1].nbytes))):
+        drawn = torch.randint(num_obs, (len(block), num_obs), generator=generator)
+        data = x[(block // num)[:, None].to(x.device), drawn.to(x.device)]
+        parts.append(summarise(data).double())
+    if not parts:
+        return x.new_empty(0, num, 0, dtype=torch.float64)
+    return torch.cat(parts).view(len(x), num, -1)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ r"""Closed-form decoder: ridge regression on random Fourier features of the stan
     \mu(s) = h(s) W + b, \qquad h(s) = \sqrt{2/P}\, \cos(\tilde s\, \Omega / \ell + \phi), \qquad
     W = (H^\top H + \lambda I)^{-1} H^\top Z ,
 
-with centred :math:`H` and :math:`Z`. The normal equations are sums over simulations, so the fit is
-one pass over them, in blocks. The length-scale :math:`\ell` is chosen on simulations held out of
-a subsample, the ridge :math:`\lambda` on simulations held out of the full pass, each from one
-eigendecomposition, and the held-out sums are then added back. The same matrices give the
-leave-one-out distance of every simulation,
+with centred :math:`H` and :math:`Z`. The normal equations are sums over simulations
+(`mindist.decoders.normal_equations`), so the fit is one pass over them, in blocks, and simulations
+may go on arriving: `begin` with some, `add` more, `finish`. The length-scale :math:`\ell` is chosen
+on simulations held out of a subsample, the ridge :math:`\lambda` on a tenth of those that `begin`
+saw, each from one eigendecomposition, and the held-out sums are then added back. The same
+matrices give the leave-one-out distance of every simulation,
 
 .. math:: \|\bar z_i - \mu_{-i}(s_i)\|^2 = \|\bar z_i - \mu(s_i)\|^2 / (1 - \eta_i)^2 , \qquad
     \eta_i = \tfrac{1}{M} + h_i^\top (H^\top H + \lambda I)^{-1} h_i .
@@ -26,12 +27,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mindist.decoders.normal_equations import Gram, Moments, RidgePath
 from mindist.decoders.standardise import Standardiser
 from mindist.protocols import FeatureMap, State
 
@@ -40,29 +41,26 @@ from mindist.protocols import FeatureMap, State
 LENGTH_SCALES = (0.125, 0.25, 0.5, 1.0, 2.0)
 # Ridges for each simulation, relative to a kernel with k(s, s) = 1.
 RIDGES = tuple(10.0**power for power in range(-11, -1))
-SELECTION_ROWS = 5_000  # enough to rank length-scales; the ridge is chosen again on all rows
+# Enough to rank length-scales: on two kernels of Gaussian, OUP and SIR, four times each, the choice
+# was that of 5,000 rows and all targets.
+SELECTION_ROWS, SELECTION_TARGETS, SELECTION_HELD_OUT = 4_000, 64, 0.25
 HELD_OUT = 0.1
-BLOCK_ROWS = 4_096
+BLOCK_ROWS = 1_024
 
 
 @dataclass
-class _Sums:
-    """Sums over simulations from which ridge regression and its error follow."""
+class _Pass:
+    """Sums of a pass over simulations: to learn from, and held out for the ridge.
 
-    count: int
-    h: Tensor
-    z: Tensor
-    hh: Tensor
-    hz: Tensor
-    zz: Tensor
+    They are taken about an origin near the means: what is rounded is then small.
+    """
 
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(*(getattr(self, k) + getattr(other, k) for k in self.__dataclass_fields__))
-
-    def centred(self) -> tuple[Tensor, Tensor]:
-        """Gram matrix and cross-products about the means."""
-        h_bar = self.h / self.count
-        return self.hh - torch.outer(self.h, h_bar), self.hz - torch.outer(h_bar, self.z)
+    h_origin: Tensor
+    z_origin: Tensor
+    gram: Gram
+    moments: Moments
+    test_gram: Gram
+    test_moments: Moments
 
 
 class RidgeDecoder:
@@ -82,6 +80,15 @@ class RidgeDecoder:
     """
 
     num_points = 0
+    standardise: Standardiser
+    phase: Tensor
+    frequency: Tensor
+    weight: Tensor
+    bias: Tensor
+    length_scale: float
+    ridge: float
+    held_out_error: float
+    _pass: _Pass
 
     def __init__(
         self,
@@ -105,49 +112,61 @@ class RidgeDecoder:
     ) -> RidgeDecoder:
         """Fit to summaries `(M, d_s)` and mean embeddings `(M, K)`; `x`, `features` are unused."""
         del x, features
-        dim, size = s.shape[1], min(self.num_basis, max(1, len(s) // 2))
-        self.standardise = Standardiser.of(s)
-        normal = torch.randn(dim, size, dtype=torch.float64, generator=generator).to(s.device)
-        phase = torch.rand(size, dtype=torch.float64, generator=generator).to(s.device)
-        self.phase = 2 * math.pi * phase
-        order = torch.randperm(len(s), generator=generator).to(s.device)
-        chosen = order[:SELECTION_ROWS]
-        errors = {}
-        for length_scale in self.length_scales:
-            self.frequency = normal / (length_scale * math.sqrt(dim))
-            errors[length_scale], _ = self._choose_ridge(s[chosen], z_bar[chosen])
-        self.length_scale = min(errors, key=lambda key: errors[key])
-        self.frequency = normal / (self.length_scale * math.sqrt(dim))
-        self.held_out_error, total = self._choose_ridge(s[order], z_bar[order])
-        values, vectors = torch.linalg.eigh(total.centred()[0])
-        self.weight, self.bias = _solve(total, values, vectors, self.ridge)
-        # For leave-one-out leverages: eta = 1/M + |(h - mean h) whitener|^2.
-        self._whitener = vectors / (values.clamp(min=0) + self.ridge * total.count).sqrt()
-        self._centre, self._count = total.h / total.count, total.count
+        return self.begin(s, z_bar, generator=generator).finish()
+
+    def begin(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator) -> RidgeDecoder:
+        """Choose the basis on these simulations and add them; arguments as in `fit`."""
+        begin_together([self], s, [z_bar], generator=generator)
         return self
 
-    def _choose_ridge(self, s: Tensor, z_bar: Tensor) -> tuple[float, _Sums]:
-        """Choose the ridge on a tenth of the rows; their error, and the sums over all rows."""
-        held_out = max(1, round(HELD_OUT * len(s)))
-        test = self._sums(s[:held_out], z_bar[:held_out])
-        train = self._sums(s[held_out:], z_bar[held_out:])
-        errors = _held_out_errors(train, test, self.ridges)
-        self.ridge = min(errors, key=lambda key: errors[key])
-        return errors[self.ridge], train + test
-
-    def _sums(self, s: Tensor, z_bar: Tensor) -> _Sums:
-        size, width = len(self.phase), z_bar.shape[1]
-        zeros = partial(torch.zeros, dtype=torch.float64, device=s.device)
-        sums = _Sums(
-            len(s), zeros(size), zeros(width), zeros(size, size), zeros(size, width), zeros(())
-        )
+    def add(self, s: Tensor, z_bar: Tensor) -> None:
+        """Add further simulations, `(n, d_s)` and `(n, K)`, to a fit that has begun."""
         for rows, targets in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
-            h, z = self.basis(rows.double()), targets.double()
-            sums.h, sums.z = sums.h + h.sum(0), sums.z + z.sum(0)
-            sums.hh.addmm_(h.T, h)
-            sums.hz.addmm_(h.T, z)
-            sums.zz = sums.zz + z.square().sum()
-        return sums
+            h = self.basis(rows.double()) - self._pass.h_origin
+            self._pass.gram.add(h)
+            self._pass.moments.add(h, targets - self._pass.z_origin.to(targets.dtype))
+
+    def finish(self) -> RidgeDecoder:
+        """Choose the ridge, and solve for the weights with all simulations that were added."""
+        sums = self._pass
+        path = RidgePath(sums.gram, sums.test_gram)
+        errors = path.errors(sums.moments, sums.test_moments, self.ridges)
+        self.ridge = min(errors, key=lambda key: errors[key])
+        self.held_out_error = errors[self.ridge]
+        gram, moments = sums.gram + sums.test_gram, sums.moments + sums.test_moments
+        self._centre, self._count = sums.h_origin + gram.total / gram.count, gram.count
+        # Rounding of the sums is 1e-13 of M, the least ridge 1e-11: the factor exists.
+        damped = gram.centred()
+        damped.diagonal().add_(self.ridge * gram.count)
+        factor = torch.linalg.cholesky(damped)
+        # With u = (h - mean h) whitener: eta = 1/M + |u|^2 and mu = mean z + u coefficients.
+        self._whitener = torch.linalg.solve_triangular(
+            factor, torch.eye(len(factor)).to(factor), upper=False
+        ).T.contiguous()
+        self._coefficients = self._whitener.T @ moments.centred(gram)
+        self._target_mean = sums.z_origin + moments.total / gram.count
+        self.weight = self._whitener @ self._coefficients
+        self.bias = self._target_mean - self._centre @ self.weight
+        del self._pass
+        return self
+
+    def _begin(self, s: Tensor, z_bar: Tensor, order: Tensor) -> None:
+        """Start the sums with simulations in a random order, the first tenth of it held out."""
+        size, width = len(self.phase), z_bar.shape[1]
+        empty = (Gram.empty(size, s.device), Moments.empty(size, width, s.device))
+        more = (Gram.empty(size, s.device), Moments.empty(size, width, s.device))
+        first = order[:BLOCK_ROWS]
+        h, z = self.basis(s[first].double()), z_bar[first]
+        # Rounded, so that it is subtracted alike in every precision.
+        origin = z.mean(0, dtype=torch.float64).to(z.dtype).double()
+        self._pass = _Pass(h.mean(0), origin, *empty, *more)
+        held_out = max(1, round(HELD_OUT * len(s)))
+        for index in order[:held_out].split(BLOCK_ROWS):
+            h = self.basis(s[index].double()) - self._pass.h_origin
+            self._pass.test_gram.add(h)
+            self._pass.test_moments.add(h, z_bar[index].double() - origin)
+        for index in order[held_out:].split(BLOCK_ROWS):
+            self.add(s[index], z_bar[index])
 
     def basis(self, s: Tensor) -> Tensor:
         """h(s), `(B, P)`."""
@@ -183,27 +202,46 @@ class RidgeDecoder:
         return self.basis(s.double()) @ self.weight + self.bias
 
     @torch.no_grad()
+    def residual(self, s: Tensor, z_bar: Tensor) -> Tensor:
+        r"""Residuals :math:`\bar z - \mu(s)` of embeddings `(B, K)`, in their precision.
+
+        Weights are of order 1 or less, so that float32 loses 1e-7.
+        """
+        weight, bias = self._rounded(z_bar.dtype)
+        return (z_bar - bias).addmm_(self.basis(s.double()).to(z_bar.dtype), weight, alpha=-1)
+
+    def _rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Weight and bias in a precision, converted once."""
+        if dtype == self.weight.dtype:
+            return self.weight, self.bias
+        kept = self.__dict__.get("_single")
+        if kept is None or kept[0].dtype != dtype or kept[2] is not self.weight:
+            kept = self._single = (self.weight.to(dtype), self.bias.to(dtype), self.weight)
+        return kept[0], kept[1]
+
+    @torch.no_grad()
     def leave_one_out(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        """Squared distances `(M,)` of the fitted simulations, each held out in turn.
+        """Squared distances `(n,)` of fitted simulations, each held out in turn.
 
         Arguments:
-            s: The summaries that `fit` saw, `(M, d_s)`.
-            z_bar: The mean embeddings that `fit` saw, `(M, K)`.
+            s: Summaries of simulations that the fit saw, `(n, d_s)`.
+            z_bar: Their mean embeddings `(n, K)`.
         """
-        blocks = zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
-        return torch.cat([self._left_out(*block).square().sum(-1) for block in blocks])
+        return self.leave_one_out_residuals(s, z_bar).square().sum(-1).double()
 
     @torch.no_grad()
     def leave_one_out_residuals(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        r"""Residuals :math:`\bar z_i - \mu_{-i}(s_i)`, `(M, K)`, arguments as `leave_one_out`."""
-        blocks = zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
-        return torch.cat([self._left_out(*block) for block in blocks])
+        r"""Residuals :math:`\bar z_i - \mu_{-i}(s_i)`, `(n, K)`, in the precision of `z_bar`.
 
-    def _left_out(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        """Leave-one-out residuals of some of the simulations."""
-        h = self.basis(s.double())
-        leverage = 1 / self._count + ((h - self._centre) @ self._whitener).square().sum(-1)
-        residual: Tensor = (z_bar.double() - h @ self.weight - self.bias) / (1 - leverage)[:, None]
+        Arguments as in `leave_one_out`.
+        """
+        dtype = z_bar.dtype
+        whitener, coefficients = self._whitener.to(dtype), self._coefficients.to(dtype)
+        residual = z_bar - self._target_mean.to(dtype)
+        for part, rows in zip(residual.split(BLOCK_ROWS), s.split(BLOCK_ROWS), strict=True):
+            u = (self.basis(rows.double()) - self._centre).to(dtype) @ whitener
+            leverage = 1 / self._count + u.square().sum(-1, keepdim=True)
+            part.addmm_(u, coefficients, alpha=-1).div_(1 - leverage)
         return residual
 
     def state(self) -> State:
@@ -253,31 +291,72 @@ class RidgeDecoder:
         return self
 
 
-def _solve(sums: _Sums, values: Tensor, vectors: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
-    """Weight and bias of ridge regression, given the eigenvectors of the centred Gram matrix."""
-    _, cross = sums.centred()
-    damped = values.clamp(min=0) + ridge * sums.count
-    weight = vectors @ ((vectors.T @ cross) / damped[:, None])
-    return weight, (sums.z - sums.h @ weight) / sums.count
+def begin_together(
+    decoders: Sequence[RidgeDecoder],
+    s: Tensor,
+    targets: Sequence[Tensor],
+    *,
+    generator: torch.Generator,
+) -> None:
+    """Begin fits of the same summaries to several targets, which share what they can.
 
+    The decoders get the same random frequencies and phases, so that the matrices from which their
+    length-scales are chosen are computed once; each chooses its own.
 
-def _held_out_errors(train: _Sums, test: _Sums, ridges: Sequence[float]) -> dict[float, float]:
-    r"""Mean of :math:`\|z - h W - b\|^2` over the test simulations, for every ridge.
-
-    In the eigenbasis :math:`W = V D R` with a diagonal D, so that after one eigendecomposition a
-    ridge costs :math:`O(P^2 + P K)`.
+    Arguments:
+        decoders: Decoders that were made with the same options.
+        s: Summaries `(M, d_s)`.
+        targets: For each decoder the mean embeddings `(M, K)`.
+        generator: Draws the basis and what is held out.
     """
-    gram, cross = train.centred()
-    values, vectors = torch.linalg.eigh(gram)
-    rotated = vectors.T @ cross
-    quadratic = (vectors.T @ test.hh @ vectors) * (rotated @ rotated.T)
-    linear = (rotated * (vectors.T @ test.hz)).sum(1)
-    train_h, test_h = vectors.T @ train.h, vectors.T @ test.h
-    errors = {}
-    for ridge in ridges:
-        d = 1 / (values.clamp(min=0) + ridge * train.count)
-        bias = (train.z - (train_h * d) @ rotated) / train.count
-        square = d @ quadratic @ d + 2 * ((test_h * d) @ rotated) @ bias
-        product = d @ linear + test.z @ bias
-        errors[ridge] = float((test.zz - 2 * product + square) / test.count + bias @ bias)
-    return errors
+    first, dim = decoders[0], s.shape[1]
+    size = min(first.num_basis, max(1, len(s) // 2))
+    normal = torch.randn(dim, size, dtype=torch.float64, generator=generator).to(s.device)
+    phase = torch.rand(size, dtype=torch.float64, generator=generator).to(s.device)
+    order = torch.randperm(len(s), generator=generator).to(s.device)
+    for decoder in decoders:
+        # Each has tensors of its own: they are moved and stored one by one.
+        decoder.standardise, decoder.phase = Standardiser.of(s), 2 * math.pi * phase
+
+    def stretch(decoder: RidgeDecoder, length_scale: float) -> None:
+        decoder.length_scale = length_scale
+        decoder.frequency = normal / (length_scale * math.sqrt(dim))
+
+    chosen = order[:SELECTION_ROWS]
+    rows, columns = s[chosen].double(), [_projected(z[chosen]).double() for z in targets]
+    errors: dict[float, list[float]] = {}
+    for length_scale in first.length_scales:
+        stretch(first, length_scale)
+        errors[length_scale] = _least_errors(first.basis(rows), columns, first.ridges)
+    for i, (decoder, z_bar) in enumerate(zip(decoders, targets, strict=True)):
+        stretch(decoder, min(errors, key=lambda key: errors[key][i]))
+        decoder._begin(s, z_bar, order)
+
+
+def _least_errors(h: Tensor, targets: Sequence[Tensor], ridges: Sequence[float]) -> list[float]:
+    """For each of the targets the held-out error of the best ridge, from the first quarter."""
+    held_out, sums = max(1, round(SELECTION_HELD_OUT * len(h))), []
+    for part in (slice(held_out, None), slice(held_out)):
+        gram = Gram.empty(h.shape[1], h.device)
+        gram.add(h[part])
+        moments = [Moments.empty(h.shape[1], z.shape[1], h.device) for z in targets]
+        for moment, z in zip(moments, targets, strict=True):
+            moment.add(h[part], z[part])
+        sums.append((gram, moments))
+    (train, learn), (test, judge) = sums
+    path = RidgePath(train, test)
+    pairs = zip(learn, judge, strict=True)
+    return [min(path.errors(*pair, ridges).values()) for pair in pairs]
+
+
+def _projected(z_bar: Tensor) -> Tensor:
+    """A random projection `(M, 64)` of targets `(M, K)`, which keeps squared lengths on average."""
+    width = z_bar.shape[1]
+    if width <= SELECTION_TARGETS:
+        return z_bar
+    fixed = torch.Generator().manual_seed(0)
+    normal = torch.randn(width, SELECTION_TARGETS, generator=fixed, dtype=torch.float64)
+    return z_bar @ (normal / math.sqrt(SELECTION_TARGETS)).to(z_bar)
+
+
+__all__ = ["RidgeDecoder", "begin_together"]

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from mindist.detection.combined import CombinedTest
+from mindist.detection.mahalanobis import Mahalanobis
 from mindist.detection.regression import SummaryRegression
 from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
 from mindist.protocols import State
 
 KERNELS = ("wide", "local")
 REGRESSED = "regressed summary"
-MAX_NULL = 10_000  # the level reached then has a standard deviation of .002 at .05
+MAX_NULL = 5_000  # the level reached then has a standard deviation of .003 at .05
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Detector:
     kernels: tuple[ResidualStatistics, ...]
     outlyingness: SummaryOutlyingness
     regression: SummaryRegression
-    regressed: ResidualStatistics
+    regressed: Mahalanobis
     test: CombinedTest
     num_obs: int
 
@@ -58,7 +59,7 @@ class Detector:
         """From residuals of simulations that were left out of the decoders' fit.
 
         Arguments:
-            residuals: For each kernel `(n, K)`, float64, n at most `MAX_NULL`.
+            residuals: For each kernel `(n, K)`, n at most `MAX_NULL`.
             s: The simulations' summaries `(n, d_s)`.
             z_bar: Their mean embeddings in all kernels `(n, K)`.
             num_obs: Observations in each of them.
@@ -73,8 +74,8 @@ class Detector:
         outlyingness = SummaryOutlyingness.of(s, generator)
         null.append(outlyingness.leave_one_out()[:, None])
         regression, left_out = SummaryRegression.of(z_bar, s)
-        regressed = ResidualStatistics.of(left_out, s, generator)
-        null.append(regressed.leave_one_out(left_out, s)[:, 1:])
+        regressed = Mahalanobis.of(left_out)
+        null.append(regressed.leave_one_out(left_out)[:, None])
         names += [SummaryOutlyingness.NAME, REGRESSED]
         test = CombinedTest(torch.cat(null, dim=1), tuple(names))
         return cls(tuple(kernels), outlyingness, regression, regressed, test, num_obs)
@@ -99,7 +100,7 @@ class Detector:
         columns = [k(r, s, ratio) for k, r in zip(self.kernels, residuals, strict=True)]
         columns.append(self.outlyingness(s)[:, None])
         if num_obs == self.num_obs:
-            columns.append(self.regressed(self.regression(z_bar, s), s)[:, 1:])
+            columns.append(self.regressed(self.regression(z_bar, s))[:, None])
         return torch.cat(columns, dim=1)
 
     def p_value(
@@ -148,7 +149,7 @@ class Detector:
             tuple(ResidualStatistics.from_state(*part(name)) for name in names),
             SummaryOutlyingness.from_state(*part("outlyingness")),
             SummaryRegression.from_state(*part("regression")),
-            ResidualStatistics.from_state(*part("regressed")),
+            Mahalanobis.from_state(*part("regressed")),
             CombinedTest.from_state(*part("test")),
             config["num_obs"],
         )

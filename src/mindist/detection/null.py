@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -74,8 +75,20 @@ class NullDistances:
     def distances(self, num_obs: int) -> Tensor:
         """Sorted null distances `(n,)` of datasets with `num_obs` observations."""
         ratio = self.num_obs / num_obs
+        if self._only_noise is not None:
+            return ratio * self._only_noise
         distance = ratio * self.noise + math.sqrt(ratio) * self.cross + self.error
         return distance.sort().values
+
+    @cached_property
+    def _only_noise(self) -> Tensor | None:
+        """Sorted noise, where the decoder has no error of its own: it need not be sorted again."""
+        exact = not (self.cross.any() or self.error.any())
+        return self.noise.sort().values if exact else None
+
+    def mean(self, num_obs: int) -> float:
+        """The mean null distance of datasets with `num_obs` observations."""
+        return float(self.distances(num_obs).mean())
 
     def p_value(self, distance: Tensor, num_obs: int) -> Tensor:
         """p-values `(B,)` of squared distances `(B,)` of datasets with `num_obs` observations."""

@@ -13,6 +13,9 @@ with G the covariance of the embeddings, is then large by the standard of simula
 
 .. math:: r_i^{(-i)} = \frac{r_i}{1 - h_i}, \qquad
     h_i = \tfrac1M + \tfrac1M\, z_i^\top (G + \lambda I)^{-1} z_i .
+
+In the eigenbasis of G all strengths have the same coordinates, so that they cost hardly more than
+one. G itself is summed in float64: strengths down to 1e-10 are chosen (Gaussian, OUP).
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mindist.decoders.normal_equations import Gram
 from mindist.protocols import State
 
 # Of the largest eigenvalue of G; below 1e-10 float32 embeddings are rounding.
 STRENGTHS = tuple(10.0**-k for k in range(2, 11))
 LEAST = 1e-30
+BLOCK_ROWS = 1_024
 
 
 @dataclass(frozen=True)
@@ -54,33 +59,28 @@ class SummaryRegression:
     @classmethod
     def of(cls, z_bar: Tensor, s: Tensor) -> tuple[SummaryRegression, Tensor]:
         """From embeddings `(M, K)` and summaries `(M, d_s)`; also the left-out residuals."""
-        z, s = z_bar.double(), s.double()
-        num, z_centre, s_centre = len(z), z.mean(0), s.mean(0)
+        s = s.double()
+        z_centre, s_centre = z_bar.mean(0, dtype=torch.float64), s.mean(0)
         s_scale = s.std(0, unbiased=False)
         s_scale = torch.where(s_scale > 0, s_scale, 1.0)
-        z, target = z - z_centre, (s - s_centre) / s_scale
-        values, vectors = torch.linalg.eigh(z.T @ z / num)
-        turned = z @ vectors
-        moment = turned.T @ target / num
-
-        def fit(strength: float) -> tuple[Tensor, Tensor]:
-            """Coefficients in turned coordinates, and the left-out residuals."""
-            damped = values.clamp(min=0) + strength * values[-1].clamp(min=LEAST)
-            coefficients = moment / damped[:, None]
-            leverage = 1 / num + (turned.square() / damped).sum(1) / num
-            return coefficients, (target - turned @ coefficients) / (1 - leverage)[:, None]
-
-        def error(fitted: tuple[Tensor, Tensor]) -> float:
-            """Mean over summaries of the log of the mean squared left-out residual."""
-            return float(fitted[1].square().mean(0).clamp(min=LEAST).log().mean())
-
-        coefficients, residual = min(map(fit, STRENGTHS), key=error)
-        return cls(z_centre, s_centre, s_scale, vectors @ coefficients), residual
+        target = (s - s_centre) / s_scale
+        gram = Gram.empty(z_bar.shape[1], s.device)
+        moment = z_centre.new_zeros(z_bar.shape[1], s.shape[1])
+        for rows, values in zip(z_bar.split(BLOCK_ROWS), target.split(BLOCK_ROWS), strict=True):
+            centred = rows.double() - z_centre
+            gram.add(centred)
+            moment.addmm_(centred.T, values)
+        path = _Path.of(gram.full() / len(s), moment / len(s))
+        leverage, error = path.left_out(z_bar, z_centre, target)
+        best = int(error.argmin())
+        regression = cls(z_centre, s_centre, s_scale, path.basis @ path.coefficients[best])
+        return regression, regression(z_bar, s) / (1 - leverage[:, best, None])
 
     def __call__(self, z_bar: Tensor, s: Tensor) -> Tensor:
         """Residuals `(B, d_s)` of summaries `(B, d_s)` given embeddings `(B, K)`, float64."""
         target = (s.double() - self.s_centre) / self.s_scale
-        return target - (z_bar.double() - self.z_centre) @ self.weight
+        blocks = zip(target.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
+        return torch.cat([t - (z.double() - self.z_centre) @ self.weight for t, z in blocks])
 
     def to(self, device: torch.device) -> SummaryRegression:
         """The same on another device."""
@@ -95,6 +95,49 @@ class SummaryRegression:
         """Rebuild from `state`."""
         del config
         return cls(**tensors)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The regressions of all L strengths, in the coordinates of the eigenvectors of G.
+
+    Arguments:
+        basis: Eigenvectors `(K, K)` over the root of the largest eigenvalue.
+        damped: Eigenvalues `(L, K)` in units of the largest, with each strength added.
+        coefficients: In these coordinates `(L, K, d_s)`.
+    """
+
+    basis: Tensor
+    damped: Tensor
+    coefficients: Tensor
+
+    @classmethod
+    def of(cls, covariance: Tensor, moment: Tensor) -> _Path:
+        """From G, `(K, K)`, and the mean products of embeddings and summaries `(K, d_s)`."""
+        values, vectors = torch.linalg.eigh(covariance)
+        top = values[-1].clamp(min=LEAST)
+        basis = vectors / top.sqrt()
+        strengths = torch.tensor(STRENGTHS, dtype=values.dtype, device=values.device)
+        damped = values.clamp(min=0) / top + strengths[:, None]
+        return cls(basis, damped, (basis.T @ moment) / damped[:, :, None])
+
+    def left_out(self, z_bar: Tensor, centre: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Leverages `(M, L)`, and the mean log of the mean squared left-out residuals `(L,)`.
+
+        In the precision of the embeddings: one product with the basis serves all strengths.
+        """
+        dtype, (L, K, d_s) = z_bar.dtype, self.coefficients.shape
+        basis, inverse = self.basis.to(dtype), (1 / self.damped).T.to(dtype)
+        stacked = self.coefficients.permute(1, 0, 2).reshape(K, L * d_s).to(dtype)
+        leverage, squared = [], target.new_zeros(L, d_s)
+        for rows, values in zip(z_bar.split(BLOCK_ROWS), target.split(BLOCK_ROWS), strict=True):
+            u = (rows - centre.to(dtype)) @ basis
+            leverage.append((1 + (u.square() @ inverse).double()) / len(z_bar))
+            fitted = (u @ stacked).double().view(-1, L, d_s)
+            residual = (values[:, None] - fitted) / (1 - leverage[-1][:, :, None])
+            squared += residual.square().sum(0)
+        error = (squared / len(z_bar)).clamp(min=LEAST).log().mean(1)
+        return torch.cat(leverage), error
 
 
 __all__ = ["SummaryRegression"]

@@ -27,6 +27,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,18 +35,17 @@ from torch import Tensor
 
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.standardise import Standardiser
+from mindist.detection.mahalanobis import Mahalanobis, finite_log
+from mindist.detection.neighbours import Neighbours
 from mindist.protocols import State
 
 SCALE_BASIS = 100  # for one smooth number; at 128 the decoder's K numbers are flat (docs/method.md)
-DAMPING = 0.01  # of the top eigenvalue; the powers in the module's docstring were measured with it
 NEIGHBOURS = 5  # a single neighbour is noisy, many reach into the bulk
 MAX_SUMMARIES = 10_000  # as many null p-values have a standard deviation of .002 at .05
 # Of the largest eigenvalue of the summaries' correlations: a direction a thousand times narrower
 # than the widest is rounding of redundant summaries.
 REDUNDANT = 1e-6
-BLOCK_ROWS = 4_096  # 16 MB of whitened residuals at K = 512
-BLOCK_ELEMENTS = 2**22  # 32 MB of distances
-_TENSORS = ("low", "high", "span", "whitener")  # of `ResidualStatistics`
+_TENSORS = ("low", "high", "span")  # of `ResidualStatistics`
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ class ResidualStatistics:
         low: Smallest simulated value of each summary, `(d_s,)`, float64.
         high: Largest simulated value of each summary, `(d_s,)`, float64.
         span: Smallest and largest value of g at simulated summaries, `(2,)`, float64.
-        whitener: `(K, K)`, float64; the Mahalanobis distance is the squared length of `r whitener`.
-        num_simulations: M.
+        mahalanobis: The covariance of the residuals.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -80,8 +79,7 @@ class ResidualStatistics:
     low: Tensor
     high: Tensor
     span: Tensor
-    whitener: Tensor
-    num_simulations: int
+    mahalanobis: Mahalanobis
 
     @classmethod
     def of(cls, residual: Tensor, s: Tensor, generator: torch.Generator) -> ResidualStatistics:
@@ -99,16 +97,11 @@ class ResidualStatistics:
                 f"simulations, at least 2, got shapes {tuple(residual.shape)} and "
                 f"{tuple(s.shape)}."
             )
-        residual, s = residual.double(), s.double()
-        target = _log(residual.square().sum(1, keepdim=True))
+        s, target = s.double(), finite_log(_squared_length(residual))[:, None]
         log_scale = RidgeDecoder(SCALE_BASIS).fit(s, target, generator=generator)
-        fitted = torch.cat([log_scale(block) for block in s.split(BLOCK_ROWS)])
-        values, vectors = torch.linalg.eigh(residual.T @ residual / len(residual))
-        damped = values.clamp(min=0) + DAMPING * values[-1]
-        whitener = vectors / damped.clamp(min=torch.finfo(torch.float64).tiny).sqrt()
-        whitener = whitener.contiguous()  # as it is stored: products round alike after loading
+        fitted = log_scale(s)
         span = torch.stack([fitted.min(), fitted.max()])
-        return cls(log_scale, s.amin(0), s.amax(0), span, whitener, len(residual))
+        return cls(log_scale, s.amin(0), s.amax(0), span, Mahalanobis.of(residual))
 
     @torch.no_grad()
     def __call__(self, residual: Tensor, s: Tensor, ratio: float = 1.0) -> Tensor:
@@ -126,20 +119,19 @@ class ResidualStatistics:
                 f"ratio: expected a positive number of observations over that of the simulations, "
                 f"got {ratio}."
             )
-        blocks = zip(residual.split(BLOCK_ROWS), s.split(BLOCK_ROWS), strict=True)
-        distances = torch.cat([self._log_distances(block, at) for block, at in blocks])
-        # The distances are quadratic in the residual: a factor sqrt(ratio) adds log(ratio).
-        return distances + math.log(ratio)
+        inside = s.double().clamp(self.low, self.high)
+        scale = self.log_scale(inside).clamp(self.span[0], self.span[1])[:, 0]
+        scaled = finite_log(_squared_length(residual)) - scale
+        # Both are quadratic in the residual: a factor sqrt(ratio) adds log(ratio).
+        return torch.stack([scaled, self.mahalanobis(residual)], dim=1) + math.log(ratio)
 
     @torch.no_grad()
     def leave_one_out(self, residual: Tensor, s: Tensor) -> Tensor:
-        r"""Statistics `(M, 2)` of the simulations that `of` saw, each left out of scale and S.
+        """Statistics `(M, 2)` of the simulations that `of` saw, each left out of scale and S.
 
         The null for `CombinedTest`: a simulation that pulled the scale towards itself looks more
-        ordinary than fresh data do. The regression's own formula does it for g. For S,
-        with :math:`q = r^\top A^{-1} r`,
-
-        .. math:: r^\top (A - \tfrac1M r r^\top)^{-1} r = \frac{q}{1 - q / M} .
+        ordinary than fresh data do. The regression's own formula does it for g, that of
+        `mindist.detection.mahalanobis` for S.
 
         Available after `of`, not after `from_state`: the regression's matrices are not stored.
 
@@ -148,25 +140,14 @@ class ResidualStatistics:
             s: The summaries that `of` saw, `(M, d_s)`.
         """
         self._check(residual, s)
-        squared = torch.cat([self._squared(block) for block in residual.split(BLOCK_ROWS)])
-        log_distance = _log(squared[:, :1])
-        left_out = self.log_scale.leave_one_out_residuals(s.double(), log_distance)
-        scale = (log_distance - left_out).clamp(self.span[0], self.span[1])
-        mahalanobis = _log(squared[:, 1:] / (1 - squared[:, 1:] / self.num_simulations))
-        return torch.cat([log_distance - scale, mahalanobis], dim=1)
-
-    def _squared(self, residual: Tensor) -> Tensor:
-        """Squared Euclidean and Mahalanobis lengths, `(B, 2)`."""
-        r = residual.double()
-        return torch.stack([r.square().sum(1), (r @ self.whitener).square().sum(1)], dim=1)
-
-    def _log_distances(self, residual: Tensor, s: Tensor) -> Tensor:
-        inside = s.double().clamp(self.low, self.high)
-        scale = self.log_scale(inside).clamp(self.span[0], self.span[1])
-        return _log(self._squared(residual)) - torch.cat([scale, torch.zeros_like(scale)], dim=1)
+        log_distance = finite_log(_squared_length(residual))
+        left_out = self.log_scale.leave_one_out_residuals(s.double(), log_distance[:, None])
+        scale = (log_distance - left_out[:, 0]).clamp(self.span[0], self.span[1])
+        columns = [log_distance - scale, self.mahalanobis.leave_one_out(residual)]
+        return torch.stack(columns, dim=1)
 
     def _check(self, residual: Tensor, s: Tensor) -> None:
-        K, d_s = len(self.whitener), len(self.low)
+        K, d_s = len(self.mahalanobis.whitener), len(self.low)
         if residual.shape != (len(s), K) or s.shape != (len(residual), d_s):
             raise ValueError(
                 f"residual, s: expected shapes (B, {K}) and (B, {d_s}), as in the null, got "
@@ -175,7 +156,8 @@ class ResidualStatistics:
 
     def to(self, device: torch.device) -> ResidualStatistics:
         """The same statistics on another device."""
-        moved = {name: getattr(self, name).to(device) for name in _TENSORS}
+        moved: dict[str, Any] = {name: getattr(self, name).to(device) for name in _TENSORS}
+        moved["mahalanobis"] = self.mahalanobis.to(device)
         return replace(self, log_scale=copy.copy(self.log_scale).to(device), **moved)
 
     def state(self) -> State:
@@ -183,7 +165,8 @@ class ResidualStatistics:
         config, tensors = self.log_scale.state()
         named = {f"log_scale.{name}": value for name, value in tensors.items()}
         named |= {name: getattr(self, name) for name in _TENSORS}
-        return {"log_scale": config, "num_simulations": self.num_simulations}, named
+        sizes, whitener = self.mahalanobis.state()
+        return {"log_scale": config, **sizes}, named | whitener
 
     @classmethod
     def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> ResidualStatistics:
@@ -192,7 +175,7 @@ class ResidualStatistics:
         part = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
         return cls(
             log_scale=RidgeDecoder.from_state(config["log_scale"], part),
-            num_simulations=config["num_simulations"],
+            mahalanobis=Mahalanobis.from_state(config, tensors),
             **{name: tensors[name] for name in _TENSORS},
         )
 
@@ -254,33 +237,29 @@ class SummaryOutlyingness:
                 f"s: expected summaries of shape (B, {len(self.centre)}), as simulated, got "
                 f"{tuple(s.shape)}."
             )
-        return self._distance((s.double() - self.centre) @ self.whitener, self._neighbours)
+        whitened = (s.double() - self.centre) @ self.whitener
+        return self._neighbours.distance(whitened, self._rank)
 
     def leave_one_out(self) -> Tensor:
         """Distances `(m,)` of the simulated summaries themselves, in the order of `index`."""
-        return self._distance(self.points, 1 + self._neighbours)  # itself is the first
+        return self._neighbours.distance(self.points, 1 + self._rank)  # itself is the first
 
     @property
-    def _neighbours(self) -> int:
+    def _rank(self) -> int:
         return min(NEIGHBOURS, len(self.points) - 1)
 
-    @torch.no_grad()
-    def _distance(self, whitened: Tensor, rank: int) -> Tensor:
-        """Distances to the rank-th nearest point, a bounded number at a time."""
-        blocks = whitened.split(max(1, BLOCK_ELEMENTS // len(self.points)))
-        # Without the shortcut by inner products, which makes a distance of 0 one of 1e-8.
-        mode = "donot_use_mm_for_euclid_dist"
-        distances = (torch.cdist(block, self.points, compute_mode=mode) for block in blocks)
-        # Of 10,000, the six smallest in order take a fifth of the time of `kthvalue`.
-        return torch.cat([d.topk(rank, largest=False).values[:, -1] for d in distances])
+    @cached_property
+    def _neighbours(self) -> Neighbours:
+        return Neighbours(self.points)
 
     def to(self, device: torch.device) -> SummaryOutlyingness:
         """The same on another device."""
-        return SummaryOutlyingness(**{name: value.to(device) for name, value in vars(self).items()})
+        moved = {name: value.to(device) for name, value in self.state()[1].items()}
+        return SummaryOutlyingness(**moved)
 
     def state(self) -> State:
         """Configuration and tensors from which it can be rebuilt."""
-        return {}, dict(vars(self))
+        return {}, {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> SummaryOutlyingness:
@@ -289,6 +268,6 @@ class SummaryOutlyingness:
         return cls(**tensors)
 
 
-def _log(squared: Tensor) -> Tensor:
-    """The logarithm of squared lengths, finite at 0."""
-    return squared.clamp(min=torch.finfo(squared.dtype).tiny).log()
+def _squared_length(residual: Tensor) -> Tensor:
+    """Squared lengths `(B,)`, float64, of residuals `(B, K)`."""
+    return residual.square().sum(1).double()

@@ -370,7 +370,7 @@ class RobustPosterior:
         """The sampling noise of the summary, if the uncertainty is wanted and known."""
         if self._uncertainty is False:
             return None
-        noise = self._mds.fitted_.noise
+        noise = self._mds.noise
         if noise is None and self._uncertainty:
             raise ValueError(
                 "uncertainty: expected a MinimumDistance that knows the sampling noise of its "

@@ -1,0 +1,203 @@
+r"""Offline: from embedded simulations to all that is needed for observed data.
+
+.. math:: \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2
+
+is summed over all simulations while they are read. Everything else (null distances and detector,
+bank, least mass, outlier threshold, sampling noise) comes from a uniform sample of them. 5% of the
+leading ones are held out of the decoder's fit; a decoder in closed form leaves out each of the
+others in turn as well.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.adaptation import Bank, Observations, SummaryNoise, View, multiplicity
+from mindist.decoders import RidgeDecoder
+from mindist.decoders.ridge import begin_together
+from mindist.detection import MAX_NULL, Detector, NullDistances
+from mindist.features.embedding import Embedding
+from mindist.features.stream import EmbeddedSimulations
+from mindist.fitted import Fitted
+from mindist.protocols import Decoder
+from mindist.summarise import Summariser
+
+CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
+MASS_LEVEL, SCORE_LEVEL = 0.05, 0.99
+MASS_DATASETS = 2_000  # of which 100 lie below the level: its standard error is a tenth of it
+CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
+MAX_QUANTILE = 2**23
+
+
+class Learner:
+    """Decoders of both kernels, fitted while simulations are read, and then what follows from them.
+
+    Arguments:
+        decoder: The unfitted decoder of the wide kernel.
+        detector: `"combined"` or `"distance"`, as for `MinimumDistance`.
+        alpha: The level that has to be within reach.
+        generator: Draws splits, bases and samples.
+    """
+
+    def __init__(
+        self, decoder: Decoder, *, detector: str, alpha: float, generator: torch.Generator
+    ) -> None:
+        self.decoder, self.local = decoder, RidgeDecoder()
+        if isinstance(decoder, RidgeDecoder):
+            self.local = RidgeDecoder(
+                decoder.num_basis, length_scales=decoder.length_scales, ridges=decoder.ridges
+            )
+        self.num_points = decoder.num_points
+        self.one_pass = isinstance(decoder, RidgeDecoder)
+        self._combined = detector == "combined" and self.one_pass
+        self._alpha, self._generator = alpha, generator
+
+    def begin(self, s: Tensor, z_bar: Tensor, points: Tensor | None, embedding: Embedding) -> None:
+        """Hold out 5% of the leading simulations, and begin to fit the decoders to the others."""
+        size = checks.calibration_size(len(s), CALIBRATION_FRACTION, self._alpha)
+        order = torch.randperm(len(s), generator=self._generator).to(s.device)
+        self._held_out, self._rest = order.tensor_split([size])
+        self._split = embedding.split
+        rest = self._rest
+        wide, local = self._split(z_bar[rest])
+        decoders, targets = [self.local], [local]
+        if isinstance(self.decoder, RidgeDecoder):
+            decoders, targets = [self.decoder, self.local], [wide, local]
+        else:
+            self.decoder.fit(
+                s[rest],
+                wide,
+                generator=self._generator,
+                x=None if points is None else points[rest],
+                features=embedding.features,
+            )
+        fits = [(d, z) for d, z in zip(decoders, targets, strict=True) if z is not None]
+        self._summing = [decoder for decoder, _ in fits]
+        if fits:
+            begin_together(self._summing, s[rest], [z for _, z in fits], generator=self._generator)
+
+    def add(self, s: Tensor, z_bar: Tensor) -> None:
+        """Add further simulations to the fits."""
+        wide, local = self._split(z_bar)
+        for decoder in self._summing:
+            target = local if decoder is self.local else wide
+            assert target is not None  # only decoders that have a kernel are summing
+            decoder.add(s, target)
+
+    def finish(
+        self,
+        simulations: EmbeddedSimulations,
+        summarise: Summariser,
+        sample: tuple[Tensor, Tensor],
+        seed: int,
+    ) -> Fitted:
+        """Solve for the decoders, and calibrate on the simulations that were kept.
+
+        Arguments:
+            simulations: A uniform sample of the simulations, embedded.
+            summarise: The summary function.
+            sample: Some simulated datasets and their summaries.
+            seed: Of the bootstrap.
+        """
+        for decoder in self._summing:
+            decoder.finish()
+        s, embedding, num_obs = simulations.s, simulations.embedding, simulations.num_obs
+        z_bar, z_local = embedding.split(simulations.z_bar)
+        held_out, rest = self._kept(simulations.index)
+        if self._combined:
+            rest = rest[:MAX_NULL]
+        residuals = []
+        if self.one_pass:
+            pairs = zip(self._summing, (z_bar, z_local), strict=False)
+            residuals = [
+                decoder.leave_one_out_residuals(s[rest], z[rest])
+                for decoder, z in pairs
+                if z is not None
+            ]
+        null = self._null(s, z_bar, held_out, rest, residuals, num_obs)
+        wide = View(self.decoder, Bank.of(s, z_bar, self._generator), null.mean(num_obs))
+        local = None
+        if z_local is not None:
+            bank = Bank.of(s, z_local, self._generator)
+            local = View(self.local, bank, self.local.held_out_error)
+        detector = None
+        if self._combined:
+            seen = simulations.z_bar[rest]
+            detector = Detector.of(residuals, s[rest], seen, num_obs, self._generator)
+        density, z = (self.decoder, z_bar) if z_local is None else (self.local, z_local)
+        some = rest[:MASS_DATASETS]
+        least_mass = _least_mass(density, s[some], z[some])
+        x, s_x = sample
+        few = slice(CALIBRATION_DATASETS)
+        bootstrap = torch.Generator().manual_seed(seed)
+        return Fitted(
+            embedding,
+            wide,
+            local,
+            null,
+            detector,
+            summarise,
+            num_obs,
+            simulations.probe,
+            least_mass,
+            _score_threshold(embedding, density, x[few], s_x[few], least_mass),
+            SummaryNoise.of(summarise, x, s_x, s, bootstrap),
+            bool((multiplicity(x) == 1).all()),
+        )
+
+    def _kept(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Which of the kept simulations were held out of the fits, and which were not.
+
+        Where a stream is long, later simulations have taken the place of some that were held out.
+        """
+        replaced = index[self._held_out] != self._held_out
+        rest = torch.cat([self._rest, self._held_out[replaced]])
+        return self._held_out[~replaced], rest
+
+    def _null(
+        self,
+        s: Tensor,
+        z_bar: Tensor,
+        held_out: Tensor,
+        rest: Tensor,
+        residuals: list[Tensor],
+        num_obs: int,
+    ) -> NullDistances:
+        """Null distances of simulations that were held out of the decoder's fit.
+
+        A decoder in closed form can hold out each of the simulations that it was fitted to as
+        well: the same law, and a far smaller error of the threshold. Any other decoder is compared
+        with one, to tell its own error, which does not shrink with the number of observations, from
+        noise.
+        """
+        rows, seen = s[held_out].double(), z_bar[held_out].double()
+        with torch.no_grad():
+            decoded = self.decoder(rows)
+        if residuals:
+            squared = [(decoded - seen).square().sum(-1), residuals[0].square().sum(-1).double()]
+            return NullDistances.of(torch.cat(squared), num_obs)
+        fixed = torch.Generator().manual_seed(0)
+        smooth = RidgeDecoder().fit(s[rest], z_bar[rest], generator=fixed)(rows)
+        return NullDistances.split(smooth - seen, decoded - smooth, num_obs)
+
+
+def _least_mass(decoder: Decoder, s: Tensor, z_bar: Tensor) -> float:
+    """The mass of the model that 95% of the simulations exceed, each at its own summary."""
+    with torch.no_grad():
+        mu = decoder(s.double())
+    mass = (mu * z_bar.double()).sum(1) / mu.square().sum(1)
+    return float(mass.quantile(MASS_LEVEL))
+
+
+def _score_threshold(
+    embedding: Embedding, decoder: Decoder, x: Tensor, s: Tensor, least_mass: float
+) -> float:
+    """The outlier score that 99% of the observations of simulated datasets stay below."""
+    with torch.no_grad():
+        fit = Observations.of(embedding, x).fit(decoder(s.double()))
+    return float(fit.score(least_mass).flatten()[:MAX_QUANTILE].quantile(SCORE_LEVEL))
+
+
+__all__ = ["Learner"]
