@@ -86,7 +86,7 @@ class Detection:
         if status is not None:
             which = torch.arange(len(self))[index]
             chosen["status"] = (
-                tuple(status[i] for i in which) if which.dim() else status[int(which)]
+                tuple(status[i] for i in which.tolist()) if which.dim() else status[int(which)]
             )
         return replace(self, **chosen)
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 CAPACITY = 4096
 MAX_BYTES = 2**26  # of what they hold; some numbers for each observation
 
+Place = tuple[Adaptation, int]
+"""An adaptation of a batch, and a row of it."""
+
 
 class Adaptations:
     """`MinimumDistance.adapt`, remembered by the content of each dataset.
@@ -33,7 +36,7 @@ class Adaptations:
     def __init__(self, mds: MinimumDistance) -> None:
         self.mds = mds
         self._state: tuple[Any, ...] = ()
-        self._recent: Recent[Adaptation] = Recent(CAPACITY)
+        self._recent: Recent[Place] = Recent(CAPACITY)
 
     def __call__(self, x: Tensor) -> Adaptation:
         """Adaptation of datasets `(B, N, *event)`; only those not remembered are computed."""
@@ -45,14 +48,20 @@ class Adaptations:
             return self.mds.adapt(x)
         keys = [digest(dataset) for dataset in x]
         found = {key: self._recent.get(key) for key in keys}
-        missing = [index for index, key in enumerate(keys) if found[key] is None]
+        missing = {key: index for index, key in enumerate(keys) if found[key] is None}
         if missing:
-            computed = self.mds.adapt(x[missing])
-            self._recent.capacity = max(1, min(CAPACITY, MAX_BYTES // _nbytes(computed[0])))
-            for row, index in enumerate(missing):
-                found[keys[index]] = computed[row]
-                self._recent.put(keys[index], computed[row])
-        return _stack([found[key] for key in keys])
+            computed = self.mds.adapt(x[list(missing.values())])
+            found |= {key: (computed, row) for row, key in enumerate(missing)}
+            self._remember(list(missing), computed)
+        return _gather([place for key in keys if (place := found[key]) is not None])
+
+    def _remember(self, keys: list[bytes], computed: Adaptation) -> None:
+        """Keep what was computed, or as much of the end of it as there is room for."""
+        room = max(1, min(CAPACITY, MAX_BYTES // _nbytes(computed[0])))
+        self._recent.capacity = room
+        kept = computed if len(keys) <= room else computed[torch.arange(len(keys))[-room:]]
+        for row, key in enumerate(keys[-room:]):
+            self._recent.put(key, (kept, row))
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -64,16 +73,16 @@ def _nbytes(adaptation: Adaptation) -> int:
     return sum(value.nbytes for value in values if isinstance(value, Tensor))
 
 
-def _stack(rows: list[Any]) -> Adaptation:
-    """One adaptation of a batch from those of its datasets, with tensors of its own."""
-    values: dict[str, Any] = {}
-    for field in fields(Adaptation):
-        column = [getattr(row, field.name) for row in rows]
-        if isinstance(column[0], Tensor):
-            values[field.name] = torch.stack(column)
-        else:  # the threshold is shared by datasets of one size; the status is not a tensor
-            values[field.name] = column[0] if field.name == "threshold" else tuple(column)
-    return Adaptation(**values)
+def _gather(places: list[Place]) -> Adaptation:
+    """One adaptation of a batch from rows of others, with tensors of its own."""
+    batches = {id(batch): batch for batch, _ in places}
+    rows: dict[int, list[int]] = {key: [] for key in batches}
+    order: dict[int, list[int]] = {key: [] for key in batches}
+    for index, (batch, row) in enumerate(places):
+        rows[id(batch)].append(row)
+        order[id(batch)].append(index)
+    parts = [batch[torch.tensor(rows[key])] for key, batch in batches.items()]
+    return Adaptation.join(parts)[torch.tensor(sum(order.values(), [])).argsort()]
 
 
 __all__ = ["Adaptations"]
