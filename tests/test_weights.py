@@ -254,6 +254,20 @@ def test_a_dataset_with_copies_is_seen_as_one_without(monkeypatch):
     assert counted.share.eq(1).all()
 
 
+@pytest.mark.parametrize("threshold", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("distinct", [False, True])
+def test_compiled_weights_are_those_of_the_fit(threshold, distinct):
+    x = normal(5, 40, 2)
+    x[:, :8] = torch.tensor([3.0, 2.0]).double()
+    embedding = Embedding(features((2,), 64, 2.0), features((2,), 64, 0.9, seed=1), None)
+    seen = Observations.of(embedding, x, distinct=distinct)
+    mu = LocationDecoder(embedding.local)(normal(5, 2, seed=3) / 3)
+    weight = seen.weigh(mu, threshold)
+    torch.testing.assert_close(weight, seen.fit(mu).weight(threshold), rtol=1e-12, atol=1e-14)
+    single = Observations.of(embedding, x.float(), distinct=distinct)
+    torch.testing.assert_close(single.weigh(mu, threshold), weight, rtol=1e-4, atol=1e-5)
+
+
 def test_what_goes_through_the_kernel(monkeypatch):
     x, value = normal(2, 9, 2), normal(2, 9, 3, seed=1)
     k = torch.exp(-torch.cdist(x, x).square() / (2 * 0.8**2))

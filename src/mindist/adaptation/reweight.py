@@ -11,6 +11,7 @@ a fixed-point iteration as in iteratively reweighted least squares, with the wei
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,26 +73,12 @@ def reweighted_search(
     density = wide if local is None else local
 
     def weigh(s: Tensor, seen: Observations) -> Tensor:
-        return seen.fit(density.decode(s)).weight(mass_threshold)
-
-    weight, z_bar, cloud = observations.share.clone(), z_bar.clone(), wide.cloud(options, z_bar)
-    mu = wide.decode(s_obs) if mu_obs is None else mu_obs
-
-    def find(rows: Tensor, near: Tensor | None, *, exact: bool) -> Found:
-        return wide.search(
-            options,
-            x=x[rows],
-            s_obs=s_obs[rows],
-            z_bar=z_bar[rows],
-            generator=generator,
-            cloud=None if cloud is None else cloud[rows],
-            mu_obs=mu[rows],
-            near=near,
-            exact=exact,
-        )
+        return seen.weigh(density.decode(s), mass_threshold)
 
     every = torch.arange(len(x), device=x.device)
-    found = find(every, None, exact=not options.reweight)
+    weight, z_bar, cloud = observations.share.clone(), z_bar.clone(), wide.cloud(options, z_bar)
+    data: dict[str, Any] = {"x": x, "s_obs": s_obs, "z_bar": z_bar, "generator": generator}
+    s = wide.follow(options, **data, cloud=cloud) if options.reweight else s_obs
     rows, seen = every, observations  # the datasets whose features are at hand
     going = torch.ones_like(every, dtype=torch.bool)  # whose weights still change
     for round_ in range(options.reweight):
@@ -100,16 +87,13 @@ def reweighted_search(
         if going[rows].sum() < WORTH_A_COPY * len(rows):
             rows = rows[going[rows]]
             seen = observations[rows]
-        new = weigh(found.s_star[rows], seen)
+        new = weigh(s[rows], seen)
         if round_ == 0 and local is not None:
             # The first weights decide where the iteration ends. A wide kernel averages
             # contamination in; a local one forgets it, but has more minima, so that it has to
             # explain clearly more of the data to be the one that goes on.
-            z_local = seen.local_mean()
-            other = local.search(
-                options, x=x, s_obs=s_obs, z_bar=z_local, generator=generator, exact=False
-            )
-            new = _heavier(new, weigh(other.s_star, seen))
+            other = local.follow(options, **{**data, "z_bar": seen.local_mean()})
+            new = _heavier(new, weigh(other, seen))
         # Where the model explains next to nothing, the data as they are say more than the rest.
         new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, weight[rows], new)
         moved = going[rows] & ((new - weight[rows]).abs().amax(1) >= SETTLED)
@@ -117,11 +101,21 @@ def reweighted_search(
         changed = rows[moved]
         weight[changed] = new[moved]
         z_bar[changed] = seen.mean(weight[rows])[moved]
+        nearby = None
         if cloud is not None:
-            cloud = cloud.updated(changed, wide.bank.cloud(z_bar[changed]))
-        found = found.updated(changed, find(changed, found.s_star[changed], exact=False))
-    if options.reweight:
-        found = find(every, found.s_star, exact=True)
+            nearby = wide.bank.cloud(z_bar[changed])
+            cloud = cloud.updated(changed, nearby)
+        s[changed] = wide.follow(
+            options,
+            x=x[changed],
+            s_obs=s_obs[changed],
+            z_bar=z_bar[changed],
+            generator=generator,
+            cloud=nearby,
+            near=s[changed],
+        )
+    near = s if options.reweight else None
+    found = wide.search(options, **data, cloud=cloud, mu_obs=mu_obs, near=near)
     return Weighed(found, weight, z_bar, cloud)
 
 

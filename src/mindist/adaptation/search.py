@@ -121,6 +121,11 @@ class Search:
                 "'lbfgs' or 'gradient-descent', got 'levenberg-marquardt'."
             )
 
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled loops may do it, given a decoder for them."""
+        return self.solver == "levenberg-marquardt"
+
 
 @dataclass(frozen=True)
 class ReducedHead:
@@ -197,6 +202,33 @@ class EmbeddingDistance:
         every = torch.arange(len(s), device=s.device)
         return distance + self.stay * self.cloud.residual(s, every).square().sum(-1)
 
+    def compiled(
+        self,
+        cosines: CosineLeastSquares,
+        candidates: Tensor,
+        problem: Tensor | None = None,
+        *,
+        repeats: int = REPEATS,
+    ) -> Solution:
+        """The compiled search from the lowest of candidates `(n, S, d_s)`.
+
+        Arguments:
+            cosines: The decoder, prepared for it.
+            candidates: Where to begin.
+            problem: Which problem is searched, `(n,)`; by default all of them.
+            repeats: As in `CosineLeastSquares.solve`.
+        """
+        target, cloud = self.z_bar - self.decoder.bias, self.cloud
+        if problem is not None:
+            target, cloud = target[problem], None if cloud is None else cloud[problem]
+        return cosines.solve(
+            target,
+            candidates,
+            None if cloud is None else cloud.centre,
+            None if cloud is None else math.sqrt(self.stay) * cloud.whitener,
+            repeats=repeats,
+        )
+
     def residual(self, s: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
         """Residuals `(n, r)` and Jacobians `(n, r, d_s)`; r is the rank, plus d_s with a cloud."""
         h, jacobian = self.decoder.basis_and_jacobian(s)
@@ -258,7 +290,6 @@ def search(
     cloud: Cloud | None = None,
     mu_obs: Tensor | None = None,
     near: Tensor | None = None,
-    exact: bool = True,
 ) -> Found:
     """Search from every start of every dataset and keep the best of each dataset.
 
@@ -276,9 +307,6 @@ def search(
         cloud: The clouds of the datasets, if they are known already.
         mu_obs: The decoder's embeddings at `s_obs`, `(B, K)`, if they are known already.
         near: Where an earlier search ended, `(B, d_s)`; a start that lies higher gives way to it.
-        exact: Whether the end has to be a minimum to all digits; a search among several of which
-            the next is near may leave out what moves it by less than about a hundredth of the
-            spread of the simulated summaries.
 
     Returns:
         For each dataset the best summary; `s_obs` where nothing better was found.
@@ -295,9 +323,7 @@ def search(
     if near is not None:
         candidates = torch.cat([candidates, near[dataset, None]], dim=1)
     objective = _objective(decoder, options, x, z_bar, cloud, stay, head)
-    solution = _solve(
-        decoder, options, objective, candidates, dataset, bank, generator, cosines, exact
-    )
+    solution = _solve(decoder, options, objective, candidates, dataset, bank, generator, cosines)
     with torch.no_grad():
         reached = solution.objective.view(-1, num_starts).nan_to_num(torch.inf)
         best = reached.argmin(1)
@@ -341,13 +367,12 @@ def _solve(
     bank: Bank,
     generator: torch.Generator,
     cosines: CosineLeastSquares | None,
-    exact: bool,
 ) -> Solution:
     """Search from the lowest of the candidates `(n, S, d_s)` of each of n problems."""
     squares = objective if isinstance(objective, EmbeddingDistance) else None
     plain = squares is not None and options.solver == "levenberg-marquardt"
     if squares is not None and plain and cosines is not None:
-        return _compiled(squares, candidates, dataset, cosines, exact)
+        return squares.compiled(cosines, candidates, dataset)
     starts = _lowest(objective, candidates, dataset)
 
     def of_start(s: Tensor, problem: Tensor) -> Tensor:
@@ -383,23 +408,6 @@ def _lowest(
         owner = dataset.repeat_interleave(candidates.shape[1])
         value = objective(candidates.flatten(0, 1), owner).view(candidates.shape[:2])
     return candidates[torch.arange(len(value)), value.nan_to_num(torch.inf).argmin(1)]
-
-
-def _compiled(
-    objective: EmbeddingDistance,
-    candidates: Tensor,
-    dataset: Tensor,
-    cosines: CosineLeastSquares,
-    exact: bool,
-) -> Solution:
-    cloud = objective.cloud
-    return cosines.solve(
-        (objective.z_bar - objective.decoder.bias)[dataset],
-        candidates,
-        None if cloud is None else cloud.centre[dataset],
-        None if cloud is None else math.sqrt(objective.stay) * cloud.whitener[dataset],
-        repeats=REPEATS if exact else 0,
-    )
 
 
 def _in_blocks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -82,7 +83,7 @@ def _gather(places: list[Place]) -> Adaptation:
         rows[id(batch)].append(row)
         order[id(batch)].append(index)
     parts = [batch[torch.tensor(rows[key])] for key, batch in batches.items()]
-    return Adaptation.join(parts)[torch.tensor(sum(order.values(), [])).argsort()]
+    return Adaptation.join(parts)[torch.tensor([*chain(*order.values())]).argsort()]
 
 
 __all__ = ["Adaptations"]

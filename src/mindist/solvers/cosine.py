@@ -129,24 +129,27 @@ class CosineLeastSquares:
                 less than this share.
 
         Returns:
-            A `Solution`.
+            A `Solution`, with an objective without the rest where there are no repeats.
         """
         n, d = len(start), start.shape[2]
         centre = start[:, 0] if centre is None else centre
         whitener = start.new_zeros(n, d, d) if whitener is None else whitener
         limits = max_iterations, tolerance, 0.0 if repeats else self.least
         problem = [target @ self.mixing.T, target.square().sum(1), centre, whitener]
-        value, status, iterations = self._search(problem, start, limits)
+        end = self._search(problem, start, limits)
+        if not repeats:
+            return end
+        value, status, iterations = end.value, end.status, end.iterations
         going = torch.arange(n)
         for _ in range(repeats if len(self.rest) else 0):
             if not len(going):
                 break
             pull, *others = [part[going] for part in problem]
             pull = pull - (self.basis(value[going]) @ self.rest.T) @ self.rest
-            again, code, more = self._search([pull, *others], value[going, None], limits)
-            moved = ((again - value[going]) / self.scale).abs().amax(1) > SETTLED
-            value[going], status[going] = again, code
-            iterations[going] += more
+            end = self._search([pull, *others], value[going, None], limits)
+            moved = ((end.value - value[going]) / self.scale).abs().amax(1) > SETTLED
+            value[going], status[going] = end.value, end.status
+            iterations[going] += end.iterations
             going = going[moved]
         offset = (whitener @ (value - centre)[..., None]).squeeze(-1)
         objective = self.distance(value, target) + offset.square().sum(1)
@@ -154,14 +157,14 @@ class CosineLeastSquares:
 
     def _search(
         self, problem: list[Tensor], start: Tensor, limits: tuple[int, float, float]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Points `(n, d)`, codes and counts `(n,)` of a search without the rest."""
+    ) -> Solution:
+        """A search without the rest."""
         from mindist.solvers.cosine_loops import minimise
 
-        value = start[:, 0].clone()
+        value, objective = torch.empty_like(start[:, 0]), torch.empty_like(start[:, 0, 0])
         status, iterations = torch.empty(2, len(start), dtype=torch.long)
         arrays = [part.contiguous().numpy() for part in (*problem, start)]
-        ends = [part.numpy() for part in (value, status, iterations)]
+        ends = [part.numpy() for part in (value, objective, status, iterations)]
 
         def work(share: tuple[int, int]) -> None:
             problems, out = ([a[slice(*share)] for a in group] for group in (arrays, ends))
@@ -170,7 +173,7 @@ class CosineLeastSquares:
 
         with team(worth=len(start) >= WORTH_SHARING) as threads:
             threads.do(work, ranges(len(start), threads.size))
-        return value, status, iterations
+        return Solution(value, objective, status, iterations)
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.float64], ...]:

@@ -151,7 +151,7 @@ def solve_damped(A: Any, scale: Any, damping: Any, g: Any, L: Any, step: Any) ->
 def minimise(
     frequency: Any, phase: Any, mixing: Any, pull: Any, constant: Any, centre: Any, whitener: Any,
     start: Any, max_iterations: Any, tolerance: Any, least: Any,
-    value: Any, status: Any, iterations: Any,
+    value: Any, objective: Any, status: Any, iterations: Any,
 ) -> None:  # fmt: skip
     """Minimise every problem from its start; arguments as `mindist.solvers.cosine`."""
     d, num = frequency.shape
@@ -226,4 +226,4 @@ def minimise(
                 code = CONVERGED
             elif damping > MAX_DAMPING:
                 code = STALLED
-        status[b], iterations[b] = code, count
+        objective[b], status[b], iterations[b] = F, code, count
