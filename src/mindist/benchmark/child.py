@@ -15,10 +15,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from mindist.benchmark.job import JOBS, Job, Setting
-from mindist.benchmark.memory import MEGABYTE, peak_above
+from mindist.benchmark.memory import MEGABYTE, limit_memory, peak_above
 from mindist.benchmark.timing import num_threads
 
 MAX_RUNS, ENOUGH_SECONDS = 5, 2.0  # repeat a short run
+MEMORY_SHARE = 0.8  # of the machine, that a measurement may take
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def measure_apart(name: str, setting: Setting, threads: int = 1) -> Measured:
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         last = (ended.stderr.strip().splitlines() or ["killed, perhaps for want of memory"])[-1]
-        raise RuntimeError(f"{name} at {setting}: the process ended with an error: {last}")
+        raise RuntimeError(f"{name} ended with an error: {last}")
     return Measured(**json.loads(ended.stdout.splitlines()[-1]))
 
 
@@ -73,6 +74,7 @@ def _seconds(run: Callable[[], object]) -> float:
 def main(order: str) -> None:
     """What the process does."""
     given = json.loads(order)
+    limit_memory(MEMORY_SHARE)
     with num_threads(given["threads"]):
         measured = measure(JOBS[given["job"]](Setting(**given["setting"])))
     print(json.dumps(asdict(measured)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -60,6 +61,7 @@ class Line:
         megabytes: At each size; None where the system does not tell.
         flat: Whether memory is claimed to stay.
         setting: The other sizes.
+        failed: The size at which it did not end, and why; empty where all did.
     """
 
     quantity: str
@@ -69,6 +71,7 @@ class Line:
     megabytes: tuple[float | None, ...]
     flat: bool
     setting: Mapping[str, int]
+    failed: str = ""
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Line:
@@ -77,11 +80,17 @@ class Line:
         return cls(**{**values, **{name: tuple(values[name]) for name in lists}})
 
     def rows(self) -> list[Row]:
-        """The exponents of time and of memory, with what is claimed of them."""
+        """The exponents of time and of memory, with what is claimed of them.
+
+        Infinite where the step did not end at some size.
+        """
+        if self.failed or len(self.sizes) < 2:
+            what = f"{self.job} against {self.quantity}"
+            inf = math.inf
+            return [Row(what, "exponent of time", inf, inf, inf, LINEAR, note=self.failed)]
         slope = fit_slope(self.sizes, self.seconds)
         what = f"{self.job} against {self.quantity}, {self.sizes[0]:,} to {self.sizes[-1]:,}"
-        largest = dict(zip(self.sizes[-1:], self.seconds[-1:], strict=True))
-        note = f"fitted from {slope.first:,}; {_duration(largest[self.sizes[-1]])} at the largest"
+        note = f"fitted from {slope.first:,}; {_duration(self.seconds[-1])} at the largest"
         p = slope.exponent
         rows = [Row(what, "exponent of time", p, p, p, LINEAR, note=note)]
         memory = [value for value in self.megabytes if value is not None]
@@ -110,20 +119,26 @@ def measure_line(
     sweep: Sweep, job: str, sizes: tuple[int, ...], say: Callable[[str], None] = print
 ) -> Line:
     """One step at all sizes."""
-    points = []
+    points, failed = [], ""
     for size in sizes:
-        point = measure_apart(job, replace(sweep.setting, **{sweep.quantity: size}))
+        try:
+            point = measure_apart(job, replace(sweep.setting, **{sweep.quantity: size}))
+        except RuntimeError as error:
+            failed = f"did not end at {size:,}: {error}"
+            say(f"  {job}, {size:,} {sweep.quantity}: {error}")
+            break
         memory = "" if point.megabytes is None else f", {point.megabytes:,.0f} MB"
         say(f"  {job}, {size:,} {sweep.quantity}: {_duration(point.seconds)}{memory}")
         points.append(point)
     return Line(
         sweep.quantity,
         job,
-        sizes,
+        sizes[: len(points)],
         tuple(point.seconds for point in points),
         tuple(point.megabytes for point in points),
         sweep.flat,
         asdict(sweep.setting),
+        failed,
     )
 
 

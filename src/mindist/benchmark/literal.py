@@ -114,7 +114,7 @@ def minimise(decoder: Decoder, s_obs: Tensor, z_bar: Tensor) -> Tensor:
 
     Example:
         >>> minimise(lambda s: s, torch.zeros(2), torch.tensor([1.0, 2.0]))
-        tensor([1., 2.])
+        tensor([1.0000, 2.0000])
     """
     s = s_obs[None].clone().requires_grad_(True)
     optimiser = torch.optim.LBFGS([s], max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe")

@@ -23,6 +23,7 @@ from mindist.decoders import MLPDecoder
 from mindist.features import FourierFeatures
 from mindist.features.bandwidth import median_distance
 from mindist.minimum_distance import MinimumDistance
+from mindist.posteriors.guards import quiet
 from mindist.posteriors.sbi_training import train_npe
 from mindist.tasks import Task, get_task
 from mindist.tasks.molecule import HSP90_VARIABLE, hsp90
@@ -144,7 +145,8 @@ class Material:
     def train_npe(self, name: str) -> Any:
         """Train it, whether or not it is at hand."""
         data = self.simulated(name)
-        return train_npe(self.task(name).prior, data.theta, data.s, seed=0, **self.sizes.npe)
+        with quiet("Data has extreme outliers"):  # simulated, and meant
+            return train_npe(self.task(name).prior, data.theta, data.s, seed=0, **self.sizes.npe)
 
     def embedded(self, name: str) -> Embedded:
         """Summaries and mean embeddings in the paper's features, for the decoders."""

@@ -8,7 +8,9 @@ inherited from the parent. Elsewhere it is `ru_maxrss`; Windows has neither.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,8 @@ def peak_above(run: Callable[[], object]) -> float | None:
         True
     """
     gc.collect()
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc: give back what was freed but kept for later
     with contextlib.suppress(OSError):
         RESET.write_text("5")  # sets the peak to what is resident now
     before = resident()
@@ -35,6 +39,19 @@ def peak_above(run: Callable[[], object]) -> float | None:
     after = peak()
     del result
     return None if after is None else max(0.0, (after - before) / MEGABYTE)
+
+
+def limit_memory(share: float) -> None:
+    """Let this process have no more than a share of the machine's memory, where that can be set.
+
+    An allocation beyond it is an error in this process, and no other has to be ended for it.
+    """
+    if not STATUS.exists():
+        return
+    import resource  # no such module on Windows
+
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    resource.setrlimit(resource.RLIMIT_AS, (int(share * total), resource.RLIM_INFINITY))
 
 
 def resident() -> int | None:
@@ -61,4 +78,4 @@ def _status(key: str) -> int | None:
     return None
 
 
-__all__ = ["MEGABYTE", "peak", "peak_above", "resident"]
+__all__ = ["MEGABYTE", "limit_memory", "peak", "peak_above", "resident"]

@@ -19,6 +19,7 @@ TITLES = {
     "growth": "Growth",
 }
 HEADER = ("what", "measure", "threads", "value", "spread", "claim", "reached")
+SMALL = "These sizes show directions only: the claims are made for the profile full."
 VERDICTS = {True: "yes", False: "**no**", None: ""}
 
 
@@ -68,14 +69,14 @@ def markdown(record: Record, figures: Sequence[str] = ()) -> str:
 
 
 def origin(record: Record) -> str:
-    """Machine, versions and dates in two sentences."""
+    """Machine, versions and dates in two sentences, and what the sizes are good for."""
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     about = record.machine
     dates = sorted(set(record.dates.values()))
     measured = f" Measured {dates[0]} to {dates[-1]}." if dates else ""
     return (
         f"{about['processor']}, {about['cores']} cores, {about['memory_gb']:g} GB, "
-        f"{about['system']}; {versions}.{measured}"
+        f"{about['system']}; {versions}.{measured}{'' if record.profile == 'full' else f' {SMALL}'}"
     )
 
 
