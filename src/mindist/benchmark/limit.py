@@ -23,7 +23,8 @@ from torch import Tensor
 
 CHUNKS = tuple(2**power for power in range(6, 15))  # rows
 LIBRARIES = ("torch", "torch and numpy", "numpy")
-TRIALS = 3
+MOST_ROWS = 2**16  # at once, where all rows are
+TRIALS, FINALISTS, FINAL_TRIALS = 2, 4, 6
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,21 @@ def best_limit(rows: Tensor, weight: Tensor, threads: int, *, paired: bool = Fal
         threads: How many may be used.
         paired: Whether to take the sine as well.
     """
-    best, fastest = float("inf"), None
-    for library, chunk in product(LIBRARIES, CHUNKS):
-        if chunk > 2 * len(rows):
-            continue
-        run = _limit(rows, weight, chunk, library, threads, paired)
-        run()
-        seconds = min(_seconds(run) for _ in range(TRIALS))
-        if seconds < best:
-            best, fastest = seconds, Limit(run, library, chunk)
-    if fastest is None:
-        raise ValueError(f"rows: expected at least {CHUNKS[0] // 2} of them, got {len(rows)}.")
-    return fastest
+    chunks = [chunk for chunk in CHUNKS if chunk < len(rows)] + [min(len(rows), MOST_ROWS)]
+    names = list(LIBRARIES) + (["numpy in a pool"] if threads > 1 else [])
+    limits = [
+        Limit(_limit(rows, weight, chunk, library, threads, paired), library, chunk)
+        for library, chunk in product(names, chunks)
+    ]
+    return _fastest(_fastest(limits, TRIALS, FINALISTS), FINAL_TRIALS, 1)[0]
+
+
+def _fastest(limits: list[Limit], trials: int, keep: int) -> list[Limit]:
+    """The fastest of some, by the best of several trials that take turns."""
+    seconds = [[_seconds(limit.run) for limit in limits] for _ in range(trials)]
+    best = [min(own) for own in zip(*seconds, strict=True)]
+    order = sorted(range(len(limits)), key=lambda index: best[index])
+    return [limits[index] for index in order[:keep]]
 
 
 def _limit(
@@ -69,7 +73,7 @@ def _limit(
 ) -> Callable[[], None]:
     if library == "torch":
         return _torch_limit(rows, weight, chunk, paired)
-    if library == "numpy" and threads > 1:
+    if library == "numpy in a pool":
         return _pooled_limit(rows, weight, chunk, threads, paired)
     return _numpy_limit(rows, weight, chunk, library, paired)
 
