@@ -26,7 +26,8 @@ from mindist.minimum_distance import MinimumDistance
 
 TASK = "oup"
 DEFAULT, PRESET, STOCK = "default", "paper preset", "literal L-BFGS"
-PLAIN = "Levenberg-Marquardt"
+PLAIN, SEARCH = "Levenberg-Marquardt", "its search alone"
+GIVEN = "its search alone is given the embeddings, and says nothing about the observations"
 MANY, ALONE = Claim("at least", 50), Claim("at least", 5)
 TOLERANCE = 1e-9  # relative: two solvers at one minimum differ by rounding
 
@@ -94,9 +95,16 @@ def _same_objective(
         return literal.minimise(fitted.decoder, s[0].double(), z_bar[0])
 
     few, one = x[: sizes.one_by_one], x[: sizes.alone]
+    s_obs, z_bar = fitted.summarise(x), fitted.embedding.split(fitted.embedding.mean(x))[0].double()
+
+    def search_alone() -> None:
+        generator = torch.Generator().manual_seed(0)
+        fitted.wide.search(mds.search, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator)
+
     together = race(
         {
             PLAIN: _contender(lambda x: mds.adapt(x, force=True), x),
+            SEARCH: Contender(search_alone, len(x)),
             STOCK: _one_by_one(stock, few),
         },
         sizes.slow_rounds,
@@ -112,6 +120,7 @@ def _same_objective(
     note = f"per dataset; {PLAIN} on {len(x):,} at once, {STOCK} on {len(few)}"
     return [
         ratio_row(what, together, STOCK, PLAIN, claim=MANY, threads=threads, note=note),
+        ratio_row(what, together, STOCK, SEARCH, threads=threads, note=f"{note}; {GIVEN}"),
         ratio_row(f"{what}, one alone", alone, STOCK, PLAIN, claim=ALONE, threads=threads),
         *([_objective_row(what, mds, x, stock)] if threads == 1 else []),
     ]
