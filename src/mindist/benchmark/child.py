@@ -10,13 +10,11 @@ import json
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from mindist.benchmark.job import JOBS, Job, Setting
 from mindist.benchmark.memory import MEGABYTE, limit_memory, peak_above
-from mindist.benchmark.timing import num_threads
+from mindist.benchmark.timing import num_threads, seconds_of
 
 MAX_RUNS, ENOUGH_SECONDS = 5, 2.0  # repeat a short run
 MEMORY_SHARE = 0.8  # of the machine, that a measurement may take
@@ -40,10 +38,10 @@ def measure(job: Job) -> Measured:
     """Run a job: first for its memory, then for its time."""
     job.warm()
     seconds: list[float] = []
-    peak = peak_above(lambda: seconds.append(_seconds(job.run)))
+    peak = peak_above(lambda: seconds.append(seconds_of(job.run)))
     while len(seconds) < MAX_RUNS and sum(seconds) < ENOUGH_SECONDS:
-        seconds.append(_seconds(job.run))
-    taken = statistics.median(seconds) - min(_seconds(job.input) for _ in range(2))
+        seconds.append(seconds_of(job.run))
+    taken = statistics.median(seconds) - min(seconds_of(job.input) for _ in range(2))
     above = None if peak is None else max(0.0, peak - job.kept / MEGABYTE)
     return Measured(max(taken, 0.0), above)
 
@@ -63,12 +61,6 @@ def measure_apart(name: str, setting: Setting, threads: int = 1) -> Measured:
         last = (ended.stderr.strip().splitlines() or ["killed, perhaps for want of memory"])[-1]
         raise RuntimeError(f"{name} ended with an error: {last}")
     return Measured(**json.loads(ended.stdout.splitlines()[-1]))
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def main(order: str) -> None:

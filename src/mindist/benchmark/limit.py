@@ -10,7 +10,6 @@ depends on the machine, so all are tried and the best is the limit.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
+
+from mindist.benchmark.timing import seconds_of
 
 CHUNKS = tuple(2**power for power in range(6, 15))  # rows
 LIBRARIES = ("torch", "torch and numpy", "numpy")
@@ -62,7 +63,7 @@ def best_limit(rows: Tensor, weight: Tensor, threads: int, *, paired: bool = Fal
 
 def _fastest(limits: list[Limit], trials: int, keep: int) -> list[Limit]:
     """The fastest of some, by the best of several trials that take turns."""
-    seconds = [[_seconds(limit.run) for limit in limits] for _ in range(trials)]
+    seconds = [[seconds_of(limit.run) for limit in limits] for _ in range(trials)]
     best = [min(own) for own in zip(*seconds, strict=True)]
     order = sorted(range(len(limits)), key=lambda index: best[index])
     return [limits[index] for index in order[:keep]]
@@ -138,12 +139,6 @@ def _pooled_limit(
 
 def _firsts(num: int, chunk: int, worker: int, threads: int) -> Iterator[int]:
     return iter(range(worker * chunk, num, threads * chunk))
-
-
-def _seconds(run: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 __all__ = ["Limit", "best_limit"]
