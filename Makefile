@@ -7,10 +7,13 @@ INSTALLED := .venv/installed
 # A process for each core, each with whole test files: their fixtures are trained once.
 IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo test fast lint types layers tabpfn clean
+.PHONY: demo bench test fast lint types layers tabpfn clean
 
 demo: $(INSTALLED)  ## train, contaminate, compare: one table and one figure
 	$(BIN)/python -m mindist.experiments.demo
+
+bench: $(INSTALLED)  ## ratios to other ways of doing the same: tables and figures in results/bench/full
+	$(BIN)/mindist bench $(BENCH)
 
 test: lint types layers  ## what CI runs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(IN_PARALLEL)

@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:  # the message is all that a user of the co
     ) from None
 
 if TYPE_CHECKING:
+    from mindist.benchmark.record import Record
     from mindist.experiments.experiment import Experiment
 
 USAGE_ERROR = 2
@@ -112,6 +113,58 @@ def demo() -> None:
     except ModuleNotFoundError as error:
         fail(f"{error.name} is not installed. Install it with: pip install 'mindist[demo]'")
     run_demo()
+
+
+@app.command()
+def bench(
+    profile: Annotated[str, typer.Option(help="smoke or full.")] = "full",
+    only: Annotated[
+        list[str] | None, typer.Option(help="A group of rows; may be given several times.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of results; by default results/bench/PROFILE.")
+    ] = None,
+) -> None:
+    """How fast it is: ratios to other ways of doing the same, measured side by side."""
+    quieten()
+    try:
+        from mindist.benchmark.run import GROUPS
+        from mindist.benchmark.run import run as run_benchmark
+        from mindist.benchmark.sizes import PROFILES
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is not installed. Install it with: pip install 'mindist[reproduce]'")
+    check_choice(profile, tuple(PROFILES), "profile")
+    for group in only or ():
+        check_choice(group, GROUPS, "group")
+    folder = Path("results/bench") / profile if out is None else out
+    console = Console(highlight=False)
+    try:
+        record = run_benchmark(
+            profile, folder, only or GROUPS, lambda line: console.print(line, markup=False)
+        )
+    except (ImportError, OSError, RuntimeError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        print(f"Stopped. Groups that were finished are in {folder}.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    print_record(record)
+    console.print(f"Written to {folder}: bench.json, table.md, growth-*.png", markup=False)
+
+
+def print_record(record: Record) -> None:
+    """A table of ratios for each group."""
+    from mindist.benchmark.table import HEADER, TITLES, cells, origin
+
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    for group, rows in record.groups.items():
+        table = Table(title=TITLES.get(group, group), title_justify="left", box=None)
+        for name in HEADER:
+            right = name in ("threads", "value", "spread")
+            table.add_column(name, justify="right" if right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(cell.replace("**", "") for cell in cells(row)))
+        console.print(table)
+    console.print(origin(record), markup=False)
 
 
 def quieten() -> None:
