@@ -202,7 +202,7 @@ def test_no_excess_where_nothing_was_detected_and_none_in_the_papers_preset(task
     x = task.simulate(task.sample_prior(50, generator), generator=generator)
     result = mds.adapt(x)
     assert not result.excess[~result.adapted].any()
-    assert mds_paper.fitted_.noise is None
+    assert mds_paper.noise is None
     adapted = mds_paper.adapt(contaminated(task, 10))
     assert adapted.adapted.any()
     assert not adapted.excess.any()

@@ -17,7 +17,7 @@ from mindist import checks
 from mindist.adaptation import Bank, Observations, SummaryNoise, View, multiplicity
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.ridge import begin_together
-from mindist.detection import MAX_NULL, Detector, NullDistances
+from mindist.detection import MAX_LEARNED, MAX_NULL, Detector, NullDistances
 from mindist.features.embedding import Embedding
 from mindist.features.stream import EmbeddedSimulations
 from mindist.fitted import Fitted
@@ -106,6 +106,7 @@ class Learner:
         s, embedding, num_obs = simulations.s, simulations.embedding, simulations.num_obs
         z_bar, z_local = embedding.split(simulations.z_bar)
         held_out, rest = self._kept(simulations.index)
+        learned = rest[:MAX_LEARNED]
         if self._combined:
             rest = rest[:MAX_NULL]
         residuals = []
@@ -124,8 +125,8 @@ class Learner:
             local = View(self.local, bank, self.local.held_out_error)
         detector = None
         if self._combined:
-            seen = simulations.z_bar[rest]
-            detector = Detector.of(residuals, s[rest], seen, num_obs, self._generator)
+            seen = simulations.z_bar[learned]
+            detector = Detector.of(residuals, s[learned], seen, num_obs, self._generator)
         density, z = (self.decoder, z_bar) if z_local is None else (self.local, z_local)
         some = rest[:MASS_DATASETS]
         least_mass = _least_mass(density, s[some], z[some])

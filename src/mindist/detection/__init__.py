@@ -1,14 +1,15 @@
 """Detection of misspecification: null distances, p-values, thresholds, several tests as one.
 
-May import: torch, `mindist.decoders`, `mindist.checks`, `mindist.protocols`.
+May import: torch, SciPy's trees, `mindist.decoders`, `mindist.checks`, `mindist.protocols`.
 """
 
 from mindist.detection.combined import CombinedTest
-from mindist.detection.detector import MAX_NULL, Detector
+from mindist.detection.detector import MAX_LEARNED, MAX_NULL, Detector
 from mindist.detection.null import NullDistances
 from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
 
 __all__ = [
+    "MAX_LEARNED",
     "MAX_NULL",
     "CombinedTest",
     "Detector",

@@ -57,8 +57,19 @@ class SummaryRegression:
     weight: Tensor
 
     @classmethod
-    def of(cls, z_bar: Tensor, s: Tensor) -> tuple[SummaryRegression, Tensor]:
-        """From embeddings `(M, K)` and summaries `(M, d_s)`; also the left-out residuals."""
+    def of(
+        cls, z_bar: Tensor, s: Tensor, num: int | None = None
+    ) -> tuple[SummaryRegression, Tensor]:
+        """Learn from simulations, and leave out each of some of them.
+
+        Arguments:
+            z_bar: Mean embeddings `(M, K)`.
+            s: Summaries `(M, d_s)`.
+            num: n, how many of the leading simulations to leave out in turn; by default all.
+
+        Returns:
+            The regression, and the left-out residuals `(n, d_s)`.
+        """
         s = s.double()
         z_centre, s_centre = z_bar.mean(0, dtype=torch.float64), s.mean(0)
         s_scale = s.std(0, unbiased=False)
@@ -71,10 +82,11 @@ class SummaryRegression:
             gram.add(centred)
             moment.addmm_(centred.T, values)
         path = _Path.of(gram.full() / len(s), moment / len(s))
-        leverage, error = path.left_out(z_bar, z_centre, target)
+        some = slice(num)
+        leverage, error = path.left_out(z_bar[some], z_centre, target[some], len(s))
         best = int(error.argmin())
         regression = cls(z_centre, s_centre, s_scale, path.basis @ path.coefficients[best])
-        return regression, regression(z_bar, s) / (1 - leverage[:, best, None])
+        return regression, regression(z_bar[some], s[some]) / (1 - leverage[:, best, None])
 
     def __call__(self, z_bar: Tensor, s: Tensor) -> Tensor:
         """Residuals `(B, d_s)` of summaries `(B, d_s)` given embeddings `(B, K)`, float64."""
@@ -121,10 +133,18 @@ class _Path:
         damped = values.clamp(min=0) / top + strengths[:, None]
         return cls(basis, damped, (basis.T @ moment) / damped[:, :, None])
 
-    def left_out(self, z_bar: Tensor, centre: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Leverages `(M, L)`, and the mean log of the mean squared left-out residuals `(L,)`.
+    def left_out(
+        self, z_bar: Tensor, centre: Tensor, target: Tensor, num: int
+    ) -> tuple[Tensor, Tensor]:
+        """Leverages `(n, L)`, and the mean log of the mean squared left-out residuals `(L,)`.
 
         In the precision of the embeddings: one product with the basis serves all strengths.
+
+        Arguments:
+            z_bar: Mean embeddings `(n, K)` of some of the simulations.
+            centre: The mean embedding of all `(K,)`.
+            target: Standardised summaries `(n, d_s)`.
+            num: M, how many simulations G and the moments are means of.
         """
         dtype, (L, K, d_s) = z_bar.dtype, self.coefficients.shape
         basis, inverse = self.basis.to(dtype), (1 / self.damped).T.to(dtype)
@@ -132,7 +152,7 @@ class _Path:
         leverage, squared = [], target.new_zeros(L, d_s)
         for rows, values in zip(z_bar.split(BLOCK_ROWS), target.split(BLOCK_ROWS), strict=True):
             u = (rows - centre.to(dtype)) @ basis
-            leverage.append((1 + (u.square() @ inverse).double()) / len(z_bar))
+            leverage.append((1 + (u.square() @ inverse).double()) / num)
             fitted = (u @ stacked).double().view(-1, L, d_s)
             residual = (values[:, None] - fitted) / (1 - leverage[-1][:, :, None])
             squared += residual.square().sum(0)
