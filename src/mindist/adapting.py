@@ -93,6 +93,8 @@ class _Block:
         self.search(rows[loose], replace(self.options, reweight=0), seed)
         rest = torch.ones_like(chosen)
         rest[rows[~loose]] = False
+        if not rest.any():
+            return moved
         others = rest.nonzero()[:, 0]
         order = torch.cat([rows[~loose], others]).argsort()
         return moved[~loose].joined(self.influence(others, answering=False), order)
@@ -110,6 +112,7 @@ class _Block:
             s_obs=self.detection.s_obs[rows],
             z_bar=self.z_obs[rows],
             mu_obs=self.mu_obs[rows],
+            cloud=None if self.cloud is None else self.cloud[rows],
             mass_threshold=self.threshold,
             generator=torch.Generator().manual_seed(seed),
         )

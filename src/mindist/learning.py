@@ -28,7 +28,8 @@ CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
 MASS_LEVEL, SCORE_LEVEL = 0.05, 0.99
 MASS_DATASETS = 2_000  # of which 100 lie below the level: its standard error is a tenth of it
 CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
-MAX_QUANTILE = 2**23
+CALIBRATION_OBSERVATIONS = 1_000  # of each of them
+BLOCK_BYTES = 2**25  # of features of observations at once
 
 
 class Learner:
@@ -196,9 +197,13 @@ def _score_threshold(
     embedding: Embedding, decoder: Decoder, x: Tensor, s: Tensor, least_mass: float
 ) -> float:
     """The outlier score that 99% of the observations of simulated datasets stay below."""
-    with torch.no_grad():
-        fit = Observations.of(embedding, x).fit(decoder(s.double()))
-    return float(fit.score(least_mass).flatten()[:MAX_QUANTILE].quantile(SCORE_LEVEL))
+    x, scores = x[:, :CALIBRATION_OBSERVATIONS], []
+    size = max(1, BLOCK_BYTES // (4 * x.shape[1] * embedding.total))
+    for some, at in zip(x.split(size), s.double().split(size), strict=True):
+        with torch.no_grad():
+            fit = Observations.of(embedding, some).fit(decoder(at))
+        scores.append(fit.score(least_mass).flatten())
+    return float(torch.cat(scores).quantile(SCORE_LEVEL))
 
 
 __all__ = ["Learner"]

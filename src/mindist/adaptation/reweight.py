@@ -55,6 +55,7 @@ def reweighted_search(
     mass_threshold: float,
     generator: torch.Generator,
     mu_obs: Tensor | None = None,
+    cloud: Cloud | None = None,
 ) -> Weighed:
     """Search, then `options.reweight` times weigh the observations and search again.
 
@@ -69,6 +70,7 @@ def reweighted_search(
         mass_threshold: Above it a mass of the model counts as 1.
         generator: Draws perturbations.
         mu_obs: The decoder's embeddings at `s_obs`, `(B, K)`, if they are known already.
+        cloud: The clouds of the datasets as they are, if they are known already.
     """
     density = wide if local is None else local
 
@@ -76,7 +78,8 @@ def reweighted_search(
         return seen.weigh(density.decode(s), mass_threshold)
 
     every = torch.arange(len(x), device=x.device)
-    weight, z_bar, cloud = observations.share.clone(), z_bar.clone(), wide.cloud(options, z_bar)
+    weight, z_bar = observations.share.clone(), z_bar.clone()
+    cloud = wide.cloud(options, z_bar) if cloud is None else cloud
     data: dict[str, Any] = {"x": x, "s_obs": s_obs, "z_bar": z_bar, "generator": generator}
     s = wide.follow(options, **data, cloud=cloud) if options.reweight else s_obs
     rows, seen = every, observations  # the datasets whose features are at hand

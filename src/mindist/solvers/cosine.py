@@ -135,7 +135,12 @@ class CosineLeastSquares:
         centre = start[:, 0] if centre is None else centre
         whitener = start.new_zeros(n, d, d) if whitener is None else whitener
         limits = max_iterations, tolerance, 0.0 if repeats else self.least
-        problem = [target @ self.mixing.T, target.square().sum(1), centre, whitener]
+        problem = [
+            self._pull(target, exact=bool(repeats)),
+            target.square().sum(1),
+            centre,
+            whitener,
+        ]
         end = self._search(problem, start, limits)
         if not repeats:
             return end
@@ -154,6 +159,16 @@ class CosineLeastSquares:
         offset = (whitener @ (value - centre)[..., None]).squeeze(-1)
         objective = self.distance(value, target) + offset.square().sum(1)
         return Solution(value, objective, status, iterations)
+
+    def _pull(self, target: Tensor, *, exact: bool) -> Tensor:
+        """q, `(n, P)`; in float32 where the rest is left out, which matters more."""
+        if exact:
+            return target @ self.mixing.T
+        return (target.float() @ self._single).double()
+
+    @cached_property
+    def _single(self) -> Tensor:
+        return self.mixing.T.float().contiguous()
 
     def _search(
         self, problem: list[Tensor], start: Tensor, limits: tuple[int, float, float]
