@@ -129,15 +129,19 @@ def test_leave_one_out_is_refitting_without_each_simulation(simulations):
 
 
 def test_ridge_chooses_a_length_scale_that_fits():
-    """A wiggly function needs a shorter length-scale than a straight line."""
+    """A wiggly function needs a shorter length-scale than a straight line, to most noise."""
     s = torch.linspace(-1, 1, 1_000)[:, None]
-    chosen = {}
-    for name, z in (("wiggly", (25 * s).sin()), ("straight", s)):
-        noisy = z + 0.01 * torch.randn(z.shape, generator=torch.Generator().manual_seed(0))
-        decoder = RidgeDecoder(200).fit(s, noisy, generator=torch.Generator().manual_seed(0))
-        chosen[name] = decoder.length_scale
-        assert decoder.held_out_error == pytest.approx(1e-4, rel=0.3)
-    assert chosen["wiggly"] < chosen["straight"]
+    chosen = {"wiggly": [], "straight": []}
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        noise = 0.01 * torch.randn(s.shape, generator=generator)
+        for name, z in (("wiggly", (25 * s).sin()), ("straight", s)):
+            decoder = RidgeDecoder(200).fit(s, z + noise, generator=generator)
+            chosen[name].append(decoder.length_scale)
+            # A tenth of the simulations: the standard deviation of their mean is 14%.
+            assert decoder.held_out_error == pytest.approx(1e-4, rel=0.5)
+    assert max(chosen["wiggly"]) <= 0.25
+    assert sorted(chosen["straight"])[2] > 0.25
 
 
 def test_flow_density_is_close_to_the_exact_one(simulations):
