@@ -45,13 +45,16 @@ from mindist.fitted import Fitted
 from mindist.learning import Learner
 from mindist.protocols import Array, Decoder, DensityDecoder, Summary
 from mindist.summarise import Summariser
+from mindist.threads import each_in_a_thread
 
 PAPER_VARIANTS = {
     "rf": ("mlp", Search("lbfgs", ("observed",), stay=0, reweight=0)),
     "dec": ("flow", Search("adam", ("observed",), stay=0, reweight=0)),
     "kl": ("flow", Search("adam", ("observed",), divergence="kl", stay=0, reweight=0)),
 }
-BLOCK_BYTES = 2**27  # of features of single observations held at once
+# Features of single observations held at once by a thread: 1,000 datasets of 100 observations took
+# .84 s on two cores, 1.1 s in blocks of a third, .92 in blocks of twice the size.
+BLOCK_BYTES = 50 * 2**20
 
 
 class MinimumDistance:
@@ -337,18 +340,13 @@ class MinimumDistance:
         fitted = replace(self._fitted(), noise=self.noise)
         size = BLOCK_BYTES // (4 * batch.shape[1] * fitted.embedding.total)
         blocks = torch.arange(len(batch), device=batch.device).split(max(1, size))
-        parts = [
-            adapt_block(
-                fitted,
-                self.search,
-                batch[b],
-                detection[b],
-                z_bar[b],
-                chosen[b],
-                seed=self.seed,
+
+        def work(b: Tensor) -> Adaptation:
+            return adapt_block(
+                fitted, self.search, batch[b], detection[b], z_bar[b], chosen[b], seed=self.seed
             )
-            for b in blocks
-        ]
+
+        parts = each_in_a_thread(work, blocks)
         result = Adaptation.join(parts)
         return result[0] if single else result
 

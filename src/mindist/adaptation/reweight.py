@@ -75,7 +75,9 @@ def reweighted_search(
     density = wide if local is None else local
 
     def weigh(s: Tensor, seen: Observations) -> Tensor:
-        return seen.weigh(density.decode(s), mass_threshold)
+        single = seen.local.dtype == torch.float32
+        mu = density.decode_single(s) if single else density.decode(s)
+        return seen.weigh(mu, mass_threshold)
 
     every = torch.arange(len(x), device=x.device)
     weight, z_bar = observations.share.clone(), z_bar.clone()
