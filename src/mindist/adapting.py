@@ -42,6 +42,7 @@ class _Block:
     detection: Detection
     mu_obs: Tensor
     z_obs: Tensor
+    cloud_obs: Cloud | None
     s: Tensor
     weight: Tensor
     z_bar: Tensor
@@ -65,6 +66,7 @@ class _Block:
         observations = Observations.of(fitted.embedding, x, distinct=distinct)
         copies = (observations.share < 1).any(1)
         z_obs = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
+        cloud = fitted.wide.cloud(options, z_obs)
         return cls(
             fitted,
             options,
@@ -73,10 +75,11 @@ class _Block:
             detection,
             fitted.wide.decode(detection.s_obs),
             z_obs,
+            cloud,
             detection.s_obs.clone(),
             torch.ones(x.shape[:2], dtype=torch.float64, device=x.device),
             z_obs.clone(),
-            fitted.wide.cloud(options, z_obs),
+            cloud,
             [Status.WELL_SPECIFIED] * len(x),
         )
 
@@ -112,7 +115,7 @@ class _Block:
             s_obs=self.detection.s_obs[rows],
             z_bar=self.z_obs[rows],
             mu_obs=self.mu_obs[rows],
-            cloud=None if self.cloud is None else self.cloud[rows],
+            cloud=None if self.cloud_obs is None else self.cloud_obs[rows],
             mass_threshold=self.threshold,
             generator=torch.Generator().manual_seed(seed),
         )
@@ -136,7 +139,7 @@ class _Block:
         """Go back to the data as they are, where no search found anything better."""
         if not len(rows):
             return
-        self.stay_near(rows, self.fitted.wide.cloud(self.options, self.z_obs[rows]))
+        self.stay_near(rows, None if self.cloud_obs is None else self.cloud_obs[rows])
         self.s[rows], self.z_bar[rows] = self.detection.s_obs[rows], self.z_obs[rows]
         self.weight[rows] = 1.0
         for row in rows.tolist():
