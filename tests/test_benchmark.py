@@ -240,7 +240,7 @@ def value(rows: list[Row], what: str, measure: str) -> float:
 def test_embedding_is_not_slower_than_scikit_learn(material: Material) -> None:
     sizes = replace(material.sizes, embedding=((300, 100, 2), (10, 100, 1_024)), rounds=7)
     rows = embedding_rows(Material(sizes, material.cache), 1)
-    assert value(rows, "x 100 x 2,", "RBFSampler / mindist") > 0.7  # measured: 1.1 to 1.4
+    assert value(rows, "x 100 x 2,", "RBFSampler / mindist") > 2  # measured: 10
     assert value(rows, "1,024", "RBFSampler / mindist") > 1
     assert value(rows, "1,024", "mindist / bare") < 2
     assert value(rows, "kernel error", "sobol") < 0.5
@@ -257,7 +257,7 @@ def test_ridge_is_faster_than_the_network_and_not_worse(material: Material) -> N
 @pytest.mark.slow
 def test_adapting_many_is_faster_than_one_by_one_and_reaches_as_low(material: Material) -> None:
     rows = adaptation_rows(material, 1)
-    assert value(rows, "60 OUP", "literal L-BFGS / default") > 1
+    assert value(rows, "60 OUP", "literal L-BFGS / default") > 3  # measured: 8
     for decoder in ("MLP decoder", "ridge decoder"):
         assert value(rows, decoder, "literal L-BFGS / Levenberg") > 2
         assert value(rows, decoder, "share of datasets") > 0.9

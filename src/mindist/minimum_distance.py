@@ -82,8 +82,8 @@ class MinimumDistance:
             form).
         num_features: K, the number of random Fourier features (512: the paper).
         frequencies: Of the features: `"sobol"`, evenly spread, with which densities of few
-            dimensions have less noise and a result depends less on the seed, or `"random"`,
-            independent (the paper).
+            dimensions have less noise and a result depends less on the seed (in more than 64
+            dimensions orthogonal); `"orthogonal"` in any; or `"random"`, independent (the paper).
         decoder: `"ridge"`, `"mlp"`, `"flow"`, or an unfitted decoder.
         search: Solver and starts, see `Search`.
         alpha: Level of the detection; only datasets with a p-value of at most alpha are adapted.
@@ -121,7 +121,7 @@ class MinimumDistance:
         Summariser(summary)
         number = parse_bandwidth(bandwidth)
         checks.even(num_features, "num_features")
-        checks.choice(frequencies, ("sobol", "random"), "frequencies")
+        checks.choice(frequencies, ("sobol", "orthogonal", "random"), "frequencies")
         if isinstance(decoder, str):
             checks.choice(decoder, tuple(DECODERS), "decoder")
             decoder = DECODERS[decoder]()

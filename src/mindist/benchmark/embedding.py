@@ -21,7 +21,7 @@ from mindist.features import FourierFeatures
 OURS, STOCK = "mindist", "RBFSampler"
 LIMIT, PAIRED = "bare", "bare paired"
 MULTIPLY_DOMINATES = 512  # coordinates of an observation from which on the claims are those
-FREQUENCIES = ("random", "sobol")
+FREQUENCIES = ("random", "sobol", "orthogonal")
 NUM_POINTS, NUM_DRAWS = 300, 10
 
 

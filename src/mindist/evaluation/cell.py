@@ -21,12 +21,13 @@ from typing import Any
 RESULTS_VERSION = 2
 """Part of every address: raise it when a change of the code changes results."""
 
-METHOD_VERSIONS: Mapping[str, int] = {"mds": 3}
+METHOD_VERSIONS: Mapping[str, int] = {"mds": 4}
 """Part of the addresses of one method's fits and cells alone: raise it when only this method
 changes. A method that is not here has the version 1, which stands in no address.
 
 mds: 3 has a representation, a local kernel, weights, a combined detector and the uncertainty of its
-summary."""
+summary; 4 has orthogonal frequencies in more than 64 dimensions, no ridge below 1e-9, one basis for
+both decoders and a null of 5,000 simulations."""
 
 
 @dataclass(frozen=True)
