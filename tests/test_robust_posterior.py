@@ -985,9 +985,10 @@ def test_sbc_passes_on_clean_data_and_has_power():
     ranks, samples = run_sbc(theta, x, robust, **options)
     checked = check_sbc(ranks, theta, samples, num_posterior_samples=500)
     assert checked["ks_pvals"].min() > 0.01 / 2
-    # Three standard errors of an accuracy measured on 2 * 300 points.
-    assert (checked["c2st_ranks"] - 0.5).abs().max() < 3 * 0.5 / math.sqrt(600)
-    assert (checked["c2st_dap"] - 0.5).abs().max() < 3 * 0.5 / math.sqrt(600)
+    # Three standard errors of an accuracy measured on 2 * 300 points. A classifier that is right in
+    # less than half of the cases, as in cross-validation without a difference, found nothing.
+    assert checked["c2st_ranks"].max() - 0.5 < 3 * 0.5 / math.sqrt(600)
+    assert checked["c2st_dap"].max() - 0.5 < 3 * 0.5 / math.sqrt(600)
     theta, x = simulate(300, seed=12, num_observations=12)  # a posterior for 50: half as wide
     ranks, _ = run_sbc(theta, x, robust, **options)
     assert stats.kstest(ranks[:, 0] / 500, "uniform").pvalue < 1e-6

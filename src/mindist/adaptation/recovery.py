@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mindist.adaptation.search import Search, search
+from mindist.adaptation.search import Search
 from mindist.adaptation.starts import Bank
+from mindist.adaptation.view import View
 from mindist.decoders import RidgeDecoder
 from mindist.features.bandwidth import choose_bandwidth, efficiency_share
 from mindist.features.embedding import Embedding
@@ -60,15 +61,13 @@ def recover(z_bar: Tensor, s: Tensor, generator: torch.Generator) -> Recovery:
     z_bar, s = z_bar[order], s[order].double()
     num = max(1, round(HELD_OUT * len(s)))
     decoder = RidgeDecoder(NUM_BASIS).fit(s[num:], z_bar[num:], generator=generator)
-    found = search(
-        decoder,
+    view = View(decoder, Bank.of(s[num:], z_bar[num:], generator), decoder.held_out_error)
+    found = view.search(
         Search(),
-        Bank.of(s[num:], z_bar[num:], generator),
         x=s[:num],  # which the squared distance does not look at
         s_obs=s.mean(0).expand_as(s[:num]),  # no hint of the right answer
         z_bar=z_bar[:num].double(),
         generator=generator,
-        error=decoder.held_out_error,
     )
     return Recovery(order[:num], s[:num], found.s_star)
 
