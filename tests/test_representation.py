@@ -18,6 +18,7 @@ from mindist.features.representation import (
     Standardised,
     restore_representation,
 )
+from mindist.features.representation.pointwise import asinh
 from mindist.storage import read_artefact, write_artefact
 
 KINDS = list(REPRESENTATIONS.values())
@@ -552,3 +553,18 @@ def test_an_unknown_name_lists_the_known_ones(rule):
 def test_candidates_fit_the_shape_of_an_observation(event, names):
     assert candidates(event) == names
     assert all(name in REPRESENTATIONS for name in names)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1e-30, 1e-6, 1.0, 1e6, 1e17, 1e30])
+def test_asinh_is_torch_s_to_rounding(dtype, size):
+    generator = torch.Generator().manual_seed(0)
+    x = (size * torch.randn(2, 100_000, generator=generator).double()).to(dtype)
+    expected = x.double().asinh()
+    error = (asinh(x).double() - expected).abs() / expected.abs()
+    assert error.max() < 6 * torch.finfo(dtype).eps
+    assert asinh(x[:0]).shape == (0, 100_000)
+    assert asinh(torch.tensor([math.nan, math.inf, -math.inf], dtype=dtype)).tolist()[1:] == [
+        math.inf,
+        -math.inf,
+    ]

@@ -1,8 +1,8 @@
 """What robustness adds to neural posterior estimation: offline to its training, online to a query.
 
-Offline is all of `MinimumDistance.fit`: summarise, embed, fit, calibrate. The posterior is trained
-as in the paper, on the summaries of the same simulations: a neural spline flow, Adam at 5e-4, sbi's
-early stopping, at most 100 passes.
+Offline is all of `MinimumDistance.fit`: embed, fit, calibrate. It is given the summaries, which the
+posterior is trained on and which both would need. The posterior is trained as in the paper: a neural
+spline flow, Adam at 5e-4, sbi's early stopping, at most 100 passes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def overhead_rows(material: Material, threads: int) -> list[Row]:
 
 
 def _offline(material: Material, name: str, threads: int) -> Row:
-    x, summary = material.simulated(name).x, material.task(name).summary
+    simulated, summary = material.simulated(name), material.task(name).summary
+    x, s = simulated.x, simulated.s
     times = race(
         {
-            FIT: Contender(lambda: MinimumDistance(summary).fit(x)),
+            FIT: Contender(lambda: MinimumDistance(summary).fit(x, s)),
             TRAIN: Contender(lambda: material.train_npe(name), warm=False),
         },
         material.sizes.slow_rounds,
