@@ -1,8 +1,8 @@
 """What robustness adds to neural posterior estimation: offline to its training, online to a query.
 
 Offline is all of `MinimumDistance.fit`: embed, fit, calibrate. It is given the summaries, which the
-posterior is trained on and which both would need. The posterior is trained as in the paper: a neural
-spline flow, Adam at 5e-4, sbi's early stopping, at most 100 passes.
+posterior is trained on and which both would need. The posterior is trained as in the paper: a
+neural spline flow, Adam at 5e-4, sbi's early stopping, at most 100 passes.
 """
 
 from __future__ import annotations
