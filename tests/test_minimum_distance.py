@@ -484,7 +484,7 @@ def test_simulated_datasets_of_the_wrong_shape(task, x_train):
         ({"decoder": "forest"}, "decoder: expected one of 'ridge', 'mlp', 'flow', got 'forest'"),
         ({"bandwidth": "mean"}, "bandwidth: expected"),
         ({"num_features": 0}, "num_features: expected a positive even number"),
-        ({"frequencies": "golden"}, "frequencies: expected one of 'sobol', 'random'"),
+        ({"frequencies": "golden"}, "frequencies: expected one of 'sobol', 'orthogonal', 'random'"),
         ({"num_features": 33}, "num_features: expected a positive even number"),
         ({"search": Search(solver="adam", divergence="kl")}, "decoder='flow'"),
     ],

@@ -143,7 +143,7 @@ def address(*specs: Any) -> str:
 
     Example:
         >>> address(BankSpec("oup", 10))[:8], address(Recipe("npe"))[:8], address(Recipe("mds"))[:8]
-        ('e463f85c', '22a540e0', 'a4cc939a')
+        ('e463f85c', '22a540e0', '1a91f033')
     """
     lines = [f"mindist results {RESULTS_VERSION}", *map(canonical, specs)]
     lines += [f"{name} {number}" for name, number in method_versions(specs).items()]
@@ -155,7 +155,7 @@ def method_versions(specs: Iterable[Any]) -> dict[str, int]:
 
     Example:
         >>> method_versions([Recipe("npe"), Recipe("mds")])
-        {'mds': 3}
+        {'mds': 4}
     """
     recipes = (spec.recipe if isinstance(spec, Cell) else spec for spec in specs)
     methods = dict.fromkeys(recipe.method for recipe in recipes if isinstance(recipe, Recipe))
