@@ -104,3 +104,25 @@ def test_copies_count_if_asked_to(fitted, clean):
     mds = MinimumDistance(fitted.summary, num_features=256, search=Search(distinct=False))
     mds.fitted_ = fitted.fitted_
     assert (mds.adapt(stuck, force=True).weights[:, 70:] > 1 / 30).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_of_datasets_do_not_change_a_result(fitted, clean, monkeypatch, threads):
+    """Nor do the threads that take them, nor the memory that one leaves to the next."""
+    _, x = clean
+    x = torch.cat([x[:, 20:], x[:, :20] + 4], 1)
+    together = fitted.adapt(x)
+    # Seven datasets of 100 observations with the features of two kernels.
+    monkeypatch.setattr("mindist.minimum_distance.BLOCK_BYTES", 7 * 100 * 512 * 4)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        apart = fitted.adapt(x)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for name in ("s_star", "weights", "influence", "covariance", "outlier_score", "epsilon"):
+        torch.testing.assert_close(
+            getattr(apart, name), getattr(together, name), rtol=1e-4, atol=1e-5
+        )
+    assert apart.status == together.status

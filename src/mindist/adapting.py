@@ -59,11 +59,17 @@ class _Block:
 
     @classmethod
     def of(
-        cls, fitted: Fitted, options: Search, x: Tensor, detection: Detection, z_bar: Tensor
+        cls,
+        fitted: Fitted,
+        options: Search,
+        x: Tensor,
+        detection: Detection,
+        z_bar: Tensor,
+        room: Tensor | None,
     ) -> _Block:
         """Before any search: observed summaries, and copies of one observation counted once."""
         distinct = fitted.continuous and options.distinct and options.reweight > 0
-        observations = Observations.of(fitted.embedding, x, distinct=distinct)
+        observations = Observations.of(fitted.embedding, x, distinct=distinct, room=room)
         copies = (observations.share < 1).any(1)
         z_obs = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
         cloud = fitted.wide.cloud(options, z_obs)
@@ -180,6 +186,7 @@ def adapt_block(
     chosen: Tensor,
     *,
     seed: int,
+    room: Tensor | None = None,
 ) -> Adaptation:
     """Adapt the chosen datasets of a block, and judge the observations of all.
 
@@ -191,8 +198,9 @@ def adapt_block(
         z_bar: Their mean embeddings `(B, K)`, wide.
         chosen: Which to adapt, `(B,)`.
         seed: Of perturbations of starts.
+        room: Memory for the features of all observations, if there is some to use again.
     """
-    block = _Block.of(fitted, options, x, detection, z_bar)
+    block = _Block.of(fitted, options, x, detection, z_bar, room)
     moved = block.adapt(chosen, seed)
     s_star, adapted = block.s, block.adapted
     mu = fitted.wide.decode(s_star)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import os
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any
@@ -341,9 +342,22 @@ class MinimumDistance:
         size = BLOCK_BYTES // (4 * batch.shape[1] * fitted.embedding.total)
         blocks = torch.arange(len(batch), device=batch.device).split(max(1, size))
 
+        rooms = threading.local()
+
         def work(b: Tensor) -> Adaptation:
+            if len(blocks) > 1 and not hasattr(rooms, "features"):
+                rooms.features = batch.new_empty(
+                    max(1, size) * batch.shape[1] * fitted.embedding.total
+                )
             return adapt_block(
-                fitted, self.search, batch[b], detection[b], z_bar[b], chosen[b], seed=self.seed
+                fitted,
+                self.search,
+                batch[b],
+                detection[b],
+                z_bar[b],
+                chosen[b],
+                seed=self.seed,
+                room=getattr(rooms, "features", None),
             )
 
         parts = each_in_a_thread(work, blocks)

@@ -58,12 +58,32 @@ class Observations:
     share: Tensor
 
     @classmethod
-    def of(cls, embedding: Embedding, x: Tensor, *, distinct: bool = False) -> Observations:
-        """Of datasets `(B, N, *event)`; `distinct`: copies of one observation count as one."""
+    def of(
+        cls,
+        embedding: Embedding,
+        x: Tensor,
+        *,
+        distinct: bool = False,
+        room: Tensor | None = None,
+    ) -> Observations:
+        """Of datasets.
+
+        Arguments:
+            embedding: Representation and kernels.
+            x: Datasets `(B, N, *event)`.
+            distinct: Whether copies of one observation count as one.
+            room: Memory for B N K numbers, K of both kernels, that the features may be written to;
+                what was returned before with the same memory is then lost.
+        """
         seen = embedding.represent(x)
         shape = (*seen.shape[:-1], *embedding.features.event_shape)
-        wide = embedding.features(seen.reshape(shape))
-        local = wide if embedding.local is None else embedding.local(seen.reshape(shape))
+        if room is not None and room.dtype != seen.dtype:
+            room = None
+        wide = embedding.features(seen.reshape(shape), room)
+        local = wide
+        if embedding.local is not None:
+            rest = None if room is None else room[wide.numel() :]
+            local = embedding.local(seen.reshape(shape), rest)
         share = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
         if distinct:
             share = share / copies(x)

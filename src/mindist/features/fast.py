@@ -79,15 +79,18 @@ def _is_differentiated(x: Tensor) -> bool:
     return backwards or forward_ad.unpack_dual(x).tangent is not None
 
 
-def waves(x: Tensor, weight: Tensor, scale: float) -> Tensor:
+def waves(x: Tensor, weight: Tensor, scale: float, room: Tensor | None = None) -> Tensor:
     """Scaled cosines, then sines, `(n, 2 H)`, of observations `(n, D)`.
+
+    They are written into `room`, `(n, 2 H)`, if there is one: memory that is used again costs no
+    page faults, which take as long as the waves.
 
     Example:
         >>> waves(torch.zeros(1, 2), torch.ones(2, 1), scale=3.0)
         tensor([[3., 0.]])
     """
     x, turns = _dense(x), _turns(weight, x)
-    out = x.new_empty(len(x), weight.shape[1] * 2)
+    out = x.new_empty(len(x), weight.shape[1] * 2) if room is None else room
     with team(worth=out.numel() >= WORTH_SHARING) as threads:
         if 0 < len(turns) <= FUSED_DIMENSIONS:
             _waves_of_data(x, turns, scale, out, threads)

@@ -106,12 +106,23 @@ class FourierFeatures:
         """The same map with its weights on another device."""
         return FourierFeatures(self.weight.to(device), self.event_shape, self.bandwidth)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Features `(..., K)` of observations `(..., *event)`; differentiable."""
+    def __call__(self, x: Tensor, room: Tensor | None = None) -> Tensor:
+        """Features `(..., K)` of observations `(..., *event)`; differentiable.
+
+        Arguments:
+            x: The observations.
+            room: Memory for at least as many numbers, in the precision of the data, that the
+                features may be written to.
+        """
         batch_shape = x.shape[: x.dim() - len(self.event_shape)]
         rows = x.reshape(batch_shape.numel(), len(self.weight))
-        waves = fast.waves if fast.serves(x, self.weight) else plain.waves
-        return waves(rows, self.weight, self._scale).reshape(*batch_shape, self.num_features)
+        shape = (len(rows), self.num_features)
+        if not fast.serves(x, self.weight):
+            features = plain.waves(rows, self.weight, self._scale)
+        else:
+            place = None if room is None else room[: shape[0] * shape[1]].view(shape)
+            features = fast.waves(rows, self.weight, self._scale, place)
+        return features.reshape(*batch_shape, self.num_features)
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
