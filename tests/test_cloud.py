@@ -4,9 +4,9 @@ import pytest
 import torch
 from exact_models import LinearDecoder, LocationDecoder, features, normal
 
-from mindist.adaptation import Bank, Search, search
+from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.cloud import RELATIVE_RIDGE, Cloud, Likeness
-from mindist.adaptation.search import EmbeddingDistance
+from mindist.adaptation.objective import EmbeddingDistance
 from mindist.solvers import levenberg_marquardt
 
 
@@ -171,16 +171,9 @@ def test_the_jacobian_of_the_residual_matches_finite_differences(location):
 
 def find(decoder, bank, z_bar, error=1.0, **options):
     s_obs = torch.full((len(z_bar), 2), 5.0).double()
-    return search(
-        decoder,
-        Search(reweight=0, **options),
-        bank,
-        x=torch.empty(len(z_bar), 1, 2),
-        s_obs=s_obs,
-        z_bar=z_bar,
-        generator=torch.Generator(),
-        error=error,
-    )
+    problem = Problem(torch.empty(len(z_bar), 1, 2), s_obs, z_bar)
+    options = Search(reweight=0, **options)
+    return search(View(decoder, bank, error), options, problem, torch.Generator())
 
 
 def test_a_heavy_penalty_leaves_the_summary_at_the_centre_of_the_cloud(location):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from exact_models import normal
 
-from mindist.adaptation import Bank, Search, View
+from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.influence import hessian
-from mindist.adaptation.search import EmbeddingDistance
+from mindist.adaptation.objective import EmbeddingDistance
 from mindist.decoders import RidgeDecoder
 from mindist.solvers import CosineLeastSquares, SolverStatus, levenberg_marquardt
 from mindist.solvers.cosine_loops import solve_damped, waves
@@ -209,19 +209,17 @@ def test_a_summary_that_never_varies_stays_where_it_is(decoder):
     s = torch.cat([s, torch.full((len(s), 1), 7.0).double()], 1)
     fitted = RidgeDecoder(num_basis=100).fit(s, z, generator=generator())
     view = View(fitted, Bank.of(s, z, generator()), fitted.held_out_error)
-    found = view.search(
-        Search(stay=0.0), x=s[:5], s_obs=s[:5] + 0.1, z_bar=z[:5], generator=generator()
-    )
+    found = search(view, Search(stay=0.0), Problem(s[:5], s[:5] + 0.1, z[:5]), generator())
     torch.testing.assert_close(found.s_star[:, 3], torch.full((5,), 7.0).double())
 
 
 def test_without_compiled_loops_the_search_ends_in_the_same_place(decoder, view, far, monkeypatch):
     fitted, s, _z = decoder
-    arguments = {"x": s[:NUM], "s_obs": s[:NUM] + 0.5, "z_bar": far, "generator": generator()}
-    compiled = view.search(Search(), **arguments)
+    problem = Problem(s[:NUM], s[:NUM] + 0.5, far)
+    compiled = search(view, Search(), problem, generator())
     monkeypatch.setattr("mindist.adaptation.view.serves", lambda *_: False)
     plain = View(fitted, view.bank, view.error)
     assert plain.cosines is None
-    slow = plain.search(Search(), **arguments)
+    slow = search(plain, Search(), problem, generator())
     same = (compiled.s_star - slow.s_star).norm(dim=1) < 1e-4
     assert same.double().mean() > 0.9

@@ -6,7 +6,7 @@ from exact_models import LocationDecoder, features, normal
 
 from mindist.adaptation import Bank, Observations, influence
 from mindist.adaptation.influence import gradient, hessian
-from mindist.adaptation.search import EmbeddingDistance
+from mindist.adaptation.objective import EmbeddingDistance
 from mindist.features.embedding import Embedding
 from mindist.solvers import levenberg_marquardt
 

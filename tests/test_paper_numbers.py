@@ -7,7 +7,7 @@ NPE; tests/test_demo.py repeats it with a trained one.
 import pytest
 import torch
 
-from mindist.adaptation.search import EmbeddingDistance
+from mindist.adaptation.objective import EmbeddingDistance
 from mindist.solvers import lbfgs, levenberg_marquardt
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 import torch
 from exact_models import LocationDecoder, features, normal
 
-from mindist.adaptation import Bank, Observations, Response, Search, View, influence
+from mindist.adaptation import Bank, Observations, Problem, Response, Search, View, influence
 from mindist.adaptation.reweight import reweighted_search
 from mindist.features.embedding import Embedding
 
@@ -32,10 +32,8 @@ def search(x, threshold):
         WIDE_VIEW,
         LOCAL_VIEW,
         OPTIONS,
-        x=x,
-        observations=seen,
-        s_obs=x.mean(1),
-        z_bar=seen.wide.mean(1).double(),
+        Problem(x, x.mean(1), seen.wide.mean(1).double()),
+        seen,
         mass_threshold=threshold,
         generator=torch.Generator(),
     )

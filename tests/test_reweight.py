@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mindist import MinimumDistance
-from mindist.adaptation import Observations, Search, reweighted_search
+from mindist.adaptation import Observations, Problem, Search, reweighted_search, search
 from mindist.adaptation.reweight import _heavier
 from mindist.tasks import GaussianTask
 
@@ -39,10 +39,8 @@ def weigh(fitted, x, options, local=True):
         fitted.wide,
         fitted.local if local else None,
         options,
-        x=x,
-        observations=Observations.of(fitted.embedding, x),
-        s_obs=TASK.summary(x),
-        z_bar=z_bar,
+        Problem(x, TASK.summary(x), z_bar),
+        Observations.of(fitted.embedding, x),
         mass_threshold=fitted.mass_threshold(x.shape[1]),
         generator=torch.Generator().manual_seed(0),
     )
@@ -82,12 +80,11 @@ def test_without_rounds_all_weigh_one(fitted, contaminated):
     assert (weighed.weight == 1).all()
     z_bar, _ = fitted.embedding.split(fitted.embedding.mean(contaminated).double())
     torch.testing.assert_close(weighed.z_bar, z_bar)
-    plain = fitted.wide.search(
+    plain = search(
+        fitted.wide,
         options,
-        x=contaminated,
-        s_obs=TASK.summary(contaminated),
-        z_bar=z_bar,
-        generator=torch.Generator().manual_seed(0),
+        Problem(contaminated, TASK.summary(contaminated), z_bar),
+        torch.Generator().manual_seed(0),
     )
     assert torch.equal(weighed.found.s_star, plain.s_star)
 

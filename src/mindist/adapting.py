@@ -20,6 +20,7 @@ from mindist.adaptation import (
     EmbeddingDistance,
     Influence,
     Observations,
+    Problem,
     Response,
     Search,
     Status,
@@ -37,12 +38,9 @@ class _Block:
 
     fitted: Fitted
     options: Search
-    x: Tensor
+    problem: Problem
     observations: Observations
     detection: Detection
-    mu_obs: Tensor
-    z_obs: Tensor
-    cloud_obs: Cloud | None
     s: Tensor
     weight: Tensor
     z_bar: Tensor
@@ -51,7 +49,7 @@ class _Block:
 
     @property
     def threshold(self) -> float:
-        return self.fitted.mass_threshold(self.x.shape[1])
+        return self.fitted.mass_threshold(self.problem.x.shape[1])
 
     @property
     def adapted(self) -> Tensor:
@@ -71,20 +69,17 @@ class _Block:
         distinct = fitted.continuous and options.distinct and options.reweight > 0
         observations = Observations.of(fitted.embedding, x, distinct=distinct, room=room)
         copies = (observations.share < 1).any(1)
-        z_obs = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
-        cloud = fitted.wide.cloud(options, z_obs)
+        z_bar = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
+        cloud, mu_obs = fitted.wide.cloud(options, z_bar), fitted.wide.decode(detection.s_obs)
         return cls(
             fitted,
             options,
-            x,
+            Problem(x, detection.s_obs, z_bar, cloud, mu_obs),
             observations,
             detection,
-            fitted.wide.decode(detection.s_obs),
-            z_obs,
-            cloud,
             detection.s_obs.clone(),
             torch.ones(x.shape[:2], dtype=torch.float64, device=x.device),
-            z_obs.clone(),
+            z_bar.clone(),
             cloud,
             [Status.WELL_SPECIFIED] * len(x),
         )
@@ -116,12 +111,8 @@ class _Block:
             self.fitted.wide,
             self.fitted.local,
             options,
-            x=self.x[rows],
-            observations=self.observations[rows],
-            s_obs=self.detection.s_obs[rows],
-            z_bar=self.z_obs[rows],
-            mu_obs=self.mu_obs[rows],
-            cloud=None if self.cloud_obs is None else self.cloud_obs[rows],
+            self.problem[rows],
+            self.observations[rows],
             mass_threshold=self.threshold,
             generator=torch.Generator().manual_seed(seed),
         )
@@ -145,8 +136,9 @@ class _Block:
         """Go back to the data as they are, where no search found anything better."""
         if not len(rows):
             return
-        self.stay_near(rows, None if self.cloud_obs is None else self.cloud_obs[rows])
-        self.s[rows], self.z_bar[rows] = self.detection.s_obs[rows], self.z_obs[rows]
+        observed = self.problem[rows]
+        self.stay_near(rows, observed.cloud)
+        self.s[rows], self.z_bar[rows] = observed.s_obs, observed.z_bar
         self.weight[rows] = 1.0
         for row in rows.tolist():
             self.status[row] = Status.KEPT_OBSERVED
@@ -158,9 +150,11 @@ class _Block:
             rows: Indices of datasets.
             mu: The decoder's embeddings at the summaries that were found, `(n, K)`.
         """
-        objective = self.objective(rows)
-        before, after = (s[rows].double() for s in (self.detection.s_obs, self.s))
-        return objective.at(self.mu_obs[rows], before), objective.at(mu, after)
+        objective, every = self.objective(rows), torch.arange(len(rows), device=rows.device)
+        before, after = (s[rows].double() for s in (self.problem.s_obs, self.s))
+        mu_obs = self.problem.mu_obs
+        assert mu_obs is not None  # `of` decodes
+        return objective.at(mu_obs[rows], before, every), objective.at(mu, after, every)
 
     def objective(self, rows: Tensor) -> EmbeddingDistance:
         """What is minimised for some datasets."""

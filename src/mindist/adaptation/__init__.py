@@ -8,11 +8,13 @@ from mindist.adaptation.cloud import Cloud
 from mindist.adaptation.efficiency import efficient_bandwidth
 from mindist.adaptation.influence import Influence, influence
 from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
+from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
+from mindist.adaptation.options import Search
 from mindist.adaptation.recovery import choose_representation
 from mindist.adaptation.response import Response
 from mindist.adaptation.result import Adaptation, Detection, Status
 from mindist.adaptation.reweight import reweighted_search
-from mindist.adaptation.search import EmbeddingDistance, ReducedHead, Search, search
+from mindist.adaptation.search import Problem, search
 from mindist.adaptation.spread import NUM_POINTS, spread
 from mindist.adaptation.starts import Bank
 from mindist.adaptation.view import View
@@ -28,6 +30,7 @@ __all__ = [
     "EmbeddingDistance",
     "Influence",
     "Observations",
+    "Problem",
     "ReducedHead",
     "Response",
     "Search",

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mindist.directions import leading_directions
+
 NUM_NEIGHBOURS = 50
 NUM_DIRECTIONS = 64
 RELATIVE_RIDGE = 1e-3  # of the covariance of the cloud, against directions without spread
@@ -104,8 +106,7 @@ class Likeness:
     def of(cls, z_bar: Tensor) -> Likeness:
         """Of simulated embeddings `(m, K)`."""
         unit = torch.nn.functional.normalize(z_bar.float(), dim=1)
-        _, vectors = torch.linalg.eigh((unit.T @ unit).double())
-        directions = vectors.flip(1)[:, :NUM_DIRECTIONS].float()
+        directions = leading_directions(unit, NUM_DIRECTIONS)
         return cls(directions, unit @ directions)
 
     def most(self, z_bar: Tensor, num: int = NUM_NEIGHBOURS) -> Tensor:

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mindist.adaptation.objective import EmbeddingDistance
 from mindist.adaptation.response import Response
-from mindist.adaptation.search import EmbeddingDistance
 from mindist.protocols import CosineDecoder
 
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries

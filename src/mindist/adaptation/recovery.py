@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mindist.adaptation.search import Search
+from mindist.adaptation.options import Search
+from mindist.adaptation.search import Problem, search
 from mindist.adaptation.starts import Bank
 from mindist.adaptation.view import View
 from mindist.decoders import RidgeDecoder
@@ -62,13 +63,9 @@ def recover(z_bar: Tensor, s: Tensor, generator: torch.Generator) -> Recovery:
     num = max(1, round(HELD_OUT * len(s)))
     decoder = RidgeDecoder(NUM_BASIS).fit(s[num:], z_bar[num:], generator=generator)
     view = View(decoder, Bank.of(s[num:], z_bar[num:], generator), decoder.held_out_error)
-    found = view.search(
-        Search(),
-        x=s[:num],  # which the squared distance does not look at
-        s_obs=s.mean(0).expand_as(s[:num]),  # no hint of the right answer
-        z_bar=z_bar[:num].double(),
-        generator=generator,
-    )
+    no_hint = s.mean(0).expand_as(s[:num])
+    # In the place of the datasets, which the squared distance does not look at, the summaries.
+    found = search(view, Search(), Problem(s[:num], no_hint, z_bar[:num]), generator)
     return Recovery(order[:num], s[:num], found.s_star)
 
 

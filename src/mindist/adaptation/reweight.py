@@ -10,14 +10,14 @@ a fixed-point iteration as in iteratively reweighted least squares, with the wei
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from mindist.adaptation.cloud import Cloud
-from mindist.adaptation.search import Found, Search
+from mindist.adaptation.options import Search
+from mindist.adaptation.search import Found, Problem, follow, search
 from mindist.adaptation.view import View
 from mindist.adaptation.weights import LEAST_MASS, Observations
 
@@ -43,19 +43,64 @@ class Weighed:
     cloud: Cloud | None
 
 
+@dataclass
+class _Rounds:
+    """Where weights and weighted embeddings stand.
+
+    Arguments:
+        problem: The datasets, with their weighted embeddings and the clouds of these.
+        weight: The weights `(B, N)`.
+        going: Whose weights still change, `(B,)`.
+        rows: The datasets whose features are at hand, `(n,)`.
+        seen: What the kernels see of them.
+    """
+
+    problem: Problem
+    weight: Tensor
+    going: Tensor
+    rows: Tensor
+    seen: Observations
+
+    @classmethod
+    def of(cls, problem: Problem, observations: Observations) -> _Rounds:
+        """Before the first round."""
+        every = torch.arange(len(problem.x), device=problem.x.device)
+        own = replace(problem, z_bar=problem.z_bar.clone())
+        going = torch.ones_like(every, dtype=torch.bool)
+        return cls(own, observations.share.clone(), going, every, observations)
+
+    def drop_settled(self, observations: Observations) -> None:
+        """Go on with the features of those that still change, where they are few."""
+        if self.going[self.rows].sum() < WORTH_A_COPY * len(self.rows):
+            self.rows = self.rows[self.going[self.rows]]
+            self.seen = observations[self.rows]
+
+    def reweigh(self, new: Tensor, wide: View) -> Tensor:
+        """Take new weights `(n, N)` of the datasets at hand; which of all have changed."""
+        rows, old = self.rows, self.weight[self.rows]
+        # Where the model explains next to nothing, the data as they are say more than the rest.
+        new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, old, new)
+        moved = self.going[rows] & ((new - old).abs().amax(1) >= SETTLED)
+        self.going[rows] = moved
+        changed = rows[moved]
+        self.weight[changed] = new[moved]
+        self.problem.z_bar[changed] = self.seen.mean(self.weight[rows])[moved]
+        if self.problem.cloud is not None:
+            nearby = wide.bank.cloud(self.problem.z_bar[changed])
+            cloud = self.problem.cloud.updated(changed, nearby)
+            self.problem = replace(self.problem, cloud=cloud)
+        return changed
+
+
 def reweighted_search(
     wide: View,
     local: View | None,
     options: Search,
-    *,
-    x: Tensor,
+    problem: Problem,
     observations: Observations,
-    s_obs: Tensor,
-    z_bar: Tensor,
+    *,
     mass_threshold: float,
     generator: torch.Generator,
-    mu_obs: Tensor | None = None,
-    cloud: Cloud | None = None,
 ) -> Weighed:
     """Search, then `options.reweight` times weigh the observations and search again.
 
@@ -63,65 +108,39 @@ def reweighted_search(
         wide: The view in which the summary is sought.
         local: The view that estimates densities; the wide one where it is None.
         options: The search.
-        x: Observed datasets `(B, N, *event)`.
+        problem: The observed datasets, with their embeddings in the wide view.
         observations: What the kernels see of them.
-        s_obs: Observed summaries `(B, d_s)`.
-        z_bar: Observed mean embeddings `(B, K)`, wide.
         mass_threshold: Above it a mass of the model counts as 1.
         generator: Draws perturbations.
-        mu_obs: The decoder's embeddings at `s_obs`, `(B, K)`, if they are known already.
-        cloud: The clouds of the datasets as they are, if they are known already.
     """
+    if problem.cloud is None:
+        problem = replace(problem, cloud=wide.cloud(options, problem.z_bar))
+    if not options.reweight:
+        found = search(wide, options, problem, generator)
+        return Weighed(found, observations.share.clone(), problem.z_bar, problem.cloud)
     density = wide if local is None else local
 
     def weigh(s: Tensor, seen: Observations) -> Tensor:
-        single = seen.local.dtype == torch.float32
-        mu = density.decode_single(s) if single else density.decode(s)
-        return seen.weigh(mu, mass_threshold)
+        return seen.weigh(density.decode(s, seen.local.dtype), mass_threshold)
 
-    every = torch.arange(len(x), device=x.device)
-    weight, z_bar = observations.share.clone(), z_bar.clone()
-    cloud = wide.cloud(options, z_bar) if cloud is None else cloud
-    data: dict[str, Any] = {"x": x, "s_obs": s_obs, "z_bar": z_bar, "generator": generator}
-    s = wide.follow(options, **data, cloud=cloud) if options.reweight else s_obs
-    rows, seen = every, observations  # the datasets whose features are at hand
-    going = torch.ones_like(every, dtype=torch.bool)  # whose weights still change
+    rounds = _Rounds.of(problem, observations)
+    s = follow(wide, options, problem, generator)
     for round_ in range(options.reweight):
-        if not going.any():
+        if not rounds.going.any():
             break
-        if going[rows].sum() < WORTH_A_COPY * len(rows):
-            rows = rows[going[rows]]
-            seen = observations[rows]
-        new = weigh(s[rows], seen)
+        rounds.drop_settled(observations)
+        new = weigh(s[rounds.rows], rounds.seen)
         if round_ == 0 and local is not None:
             # The first weights decide where the iteration ends. A wide kernel averages
             # contamination in; a local one forgets it, but has more minima, so that it has to
             # explain clearly more of the data to be the one that goes on.
-            other = local.follow(options, **{**data, "z_bar": seen.local_mean()})
-            new = _heavier(new, weigh(other, seen))
-        # Where the model explains next to nothing, the data as they are say more than the rest.
-        new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, weight[rows], new)
-        moved = going[rows] & ((new - weight[rows]).abs().amax(1) >= SETTLED)
-        going[rows] = moved
-        changed = rows[moved]
-        weight[changed] = new[moved]
-        z_bar[changed] = seen.mean(weight[rows])[moved]
-        nearby = None
-        if cloud is not None:
-            nearby = wide.bank.cloud(z_bar[changed])
-            cloud = cloud.updated(changed, nearby)
-        s[changed] = wide.follow(
-            options,
-            x=x[changed],
-            s_obs=s_obs[changed],
-            z_bar=z_bar[changed],
-            generator=generator,
-            cloud=nearby,
-            near=s[changed],
-        )
-    near = s if options.reweight else None
-    found = wide.search(options, **data, cloud=cloud, mu_obs=mu_obs, near=near)
-    return Weighed(found, weight, z_bar, cloud)
+            seen_locally = Problem(problem.x, problem.s_obs, observations.local_mean())
+            other = follow(local, options, seen_locally, generator)
+            new = _heavier(new, weigh(other, observations))
+        changed = rounds.reweigh(new, wide)
+        s[changed] = follow(wide, options, rounds.problem[changed], generator, near=s[changed])
+    found = search(wide, options, rounds.problem, generator, near=s)
+    return Weighed(found, rounds.weight, rounds.problem.z_bar, rounds.problem.cloud)
 
 
 def _heavier(a: Tensor, b: Tensor) -> Tensor:

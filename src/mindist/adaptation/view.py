@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mindist.adaptation.cloud import Cloud
-from mindist.adaptation.search import EmbeddingDistance, Found, ReducedHead, Search, search
+from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
+from mindist.adaptation.options import Search
 from mindist.adaptation.starts import Bank
 from mindist.features.fast import serves
 from mindist.protocols import CosineDecoder, Decoder
@@ -51,13 +52,10 @@ class View:
         return CosineLeastSquares.of(*decoder.cosines(), points, least=LEFT_OUT * self.error)
 
     @torch.no_grad()
-    def decode(self, s: Tensor) -> Tensor:
-        """The mean embeddings `(B, K)` of summaries `(B, d_s)`, float64."""
-        return self.decoder(s.double())
-
-    @torch.no_grad()
-    def decode_single(self, s: Tensor) -> Tensor:
-        """The same in float32, of which features of observations are."""
+    def decode(self, s: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The mean embeddings `(B, K)` of summaries `(B, d_s)`, float64 or float32."""
+        if dtype == torch.float64:
+            return self.decoder(s.double())
         weight, bias = self._single
         return torch.addmm(bias, self.decoder.basis(s.double()).float(), weight)
 
@@ -73,65 +71,9 @@ class View:
 
     def objective(self, options: Search, z_bar: Tensor, cloud: Cloud | None) -> EmbeddingDistance:
         """What a search minimises for embeddings `(B, K)` with these clouds."""
-        stay = options.stay * max(self.error, 0.0)
-        return EmbeddingDistance(self.decoder, z_bar, cloud, stay)
-
-    def search(
-        self,
-        options: Search,
-        *,
-        x: Tensor,
-        s_obs: Tensor,
-        z_bar: Tensor,
-        generator: torch.Generator,
-        cloud: Cloud | None = None,
-        mu_obs: Tensor | None = None,
-        near: Tensor | None = None,
-    ) -> Found:
-        """Search in this view; arguments as in `mindist.adaptation.search.search`."""
-        cosines = self.cosines if options.compiled else None
-        return search(
-            self.decoder,
-            options,
-            self.bank,
-            x=x,
-            s_obs=s_obs,
-            z_bar=z_bar,
-            generator=generator,
-            error=self.error,
-            head=self.head if options.compiled and cosines is None else None,
-            cosines=cosines,
-            cloud=cloud,
-            mu_obs=mu_obs,
-            near=near,
-        )
-
-    def follow(
-        self,
-        options: Search,
-        *,
-        x: Tensor,
-        s_obs: Tensor,
-        z_bar: Tensor,
-        generator: torch.Generator,
-        cloud: Cloud | None = None,
-        near: Tensor | None = None,
-    ) -> Tensor:
-        """Where a search ends, `(B, d_s)`, to about a hundredth of the spread of the summaries.
-
-        For one search among several, of which only the last has to be exact.
-        """
-        simple = options.starts == ("cloud",) and not options.restarts
-        cosines = self.cosines if simple and options.compiled else None
-        if cosines is None:
-            found = self.search(
-                options, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator, cloud=cloud, near=near
-            )
-            return found.s_star
-        cloud = self.bank.cloud(z_bar) if cloud is None else cloud
-        starts = [cloud.centre] if near is None else [cloud.centre, near]
-        objective = self.objective(options, z_bar, cloud)
-        return objective.compiled(cosines, torch.stack(starts, 1), repeats=0).value
+        stay = options.stay * max(self.error, 0.0)  # a perfect fit may have an error of -1e-17
+        head = self.head if options.least_squares and self.cosines is None else None
+        return EmbeddingDistance(self.decoder, z_bar, cloud, stay, head)
 
     def to(self, device: torch.device) -> View:
         """The same on another device."""

@@ -17,7 +17,7 @@ from copy import copy
 import torch
 from torch import Tensor
 
-from mindist.adaptation import Search
+from mindist.adaptation import Problem, Search, search
 from mindist.benchmark import literal
 from mindist.benchmark.material import EPSILON, Material
 from mindist.benchmark.row import Claim, Row, ratio_row
@@ -99,7 +99,7 @@ def _same_objective(
 
     def search_alone() -> None:
         generator = torch.Generator().manual_seed(0)
-        fitted.wide.search(mds.search, x=x, s_obs=s_obs, z_bar=z_bar, generator=generator)
+        search(fitted.wide, mds.search, Problem(x, s_obs, z_bar), generator)
 
     together = race(
         {

@@ -20,18 +20,20 @@ one. G itself is summed in float64: strengths down to 1e-10 are chosen (Gaussian
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from mindist.decoders.normal_equations import Gram
+from mindist.directions import leading_directions
 from mindist.protocols import State
 
 # Of the largest eigenvalue of G; below 1e-10 float32 embeddings are rounding.
 STRENGTHS = tuple(10.0**-k for k in range(2, 11))
 LEAST = 1e-30
 BLOCK_ROWS = 1_024
+MAX_DIRECTIONS = 1_024  # of the embeddings: the default's features in two kernels
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,7 @@ class SummaryRegression:
         s_scale = s.std(0, unbiased=False)
         s_scale = torch.where(s_scale > 0, s_scale, 1.0)
         target = (s - s_centre) / s_scale
-        gram = Gram.empty(z_bar.shape[1], s.device)
-        moment = z_centre.new_zeros(z_bar.shape[1], s.shape[1])
-        for rows, values in zip(z_bar.split(BLOCK_ROWS), target.split(BLOCK_ROWS), strict=True):
-            centred = rows.double() - z_centre
-            gram.add(centred)
-            moment.addmm_(centred.T, values)
-        path = _Path.of(gram.full() / len(s), moment / len(s))
-        some = slice(num)
+        some, path = slice(num), _Path.of(z_bar, z_centre, target)
         leverage, error = path.left_out(z_bar[some], z_centre, target[some], len(s))
         best = int(error.argmin())
         regression = cls(z_centre, s_centre, s_scale, path.basis @ path.coefficients[best])
@@ -114,9 +109,9 @@ class _Path:
     """The regressions of all L strengths, in the coordinates of the eigenvectors of G.
 
     Arguments:
-        basis: Eigenvectors `(K, K)` over the root of the largest eigenvalue.
-        damped: Eigenvalues `(L, K)` in units of the largest, with each strength added.
-        coefficients: In these coordinates `(L, K, d_s)`.
+        basis: Eigenvectors `(K, q)` over the root of the largest eigenvalue.
+        damped: Eigenvalues `(L, q)` in units of the largest, with each strength added.
+        coefficients: In these coordinates `(L, q, d_s)`.
     """
 
     basis: Tensor
@@ -124,8 +119,28 @@ class _Path:
     coefficients: Tensor
 
     @classmethod
-    def of(cls, covariance: Tensor, moment: Tensor) -> _Path:
-        """From G, `(K, K)`, and the mean products of embeddings and summaries `(K, d_s)`."""
+    def of(cls, z_bar: Tensor, centre: Tensor, target: Tensor) -> _Path:
+        """From embeddings `(M, K)`, their mean, and standardised summaries `(M, d_s)`.
+
+        With more than 1,024 features, in as many of their leading directions.
+        """
+        turn = None
+        if z_bar.shape[1] > MAX_DIRECTIONS:
+            turn = leading_directions(z_bar - centre.to(z_bar.dtype), MAX_DIRECTIONS, rounds=1)
+        width = z_bar.shape[1] if turn is None else turn.shape[1]
+        gram, moment = Gram.empty(width, centre.device), centre.new_zeros(width, target.shape[1])
+        for rows, values in zip(z_bar.split(BLOCK_ROWS), target.split(BLOCK_ROWS), strict=True):
+            centred = rows.double() - centre
+            if turn is not None:
+                centred = (centred.to(turn.dtype) @ turn).double()
+            gram.add(centred)
+            moment.addmm_(centred.T, values)
+        path = cls._solve(gram.full() / len(target), moment / len(target))
+        return path if turn is None else replace(path, basis=turn.double() @ path.basis)
+
+    @classmethod
+    def _solve(cls, covariance: Tensor, moment: Tensor) -> _Path:
+        """From G, `(q, q)`, and the mean products of embeddings and summaries `(q, d_s)`."""
         values, vectors = torch.linalg.eigh(covariance)
         top = values[-1].clamp(min=LEAST)
         basis = vectors / top.sqrt()
@@ -146,9 +161,9 @@ class _Path:
             target: Standardised summaries `(n, d_s)`.
             num: M, how many simulations G and the moments are means of.
         """
-        dtype, (L, K, d_s) = z_bar.dtype, self.coefficients.shape
+        dtype, (L, q, d_s) = z_bar.dtype, self.coefficients.shape
         basis, inverse = self.basis.to(dtype), (1 / self.damped).T.to(dtype)
-        stacked = self.coefficients.permute(1, 0, 2).reshape(K, L * d_s).to(dtype)
+        stacked = self.coefficients.permute(1, 0, 2).reshape(q, L * d_s).to(dtype)
         leverage, squared = [], target.new_zeros(L, d_s)
         for rows, values in zip(z_bar.split(BLOCK_ROWS), target.split(BLOCK_ROWS), strict=True):
             u = (rows - centre.to(dtype)) @ basis

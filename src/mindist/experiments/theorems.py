@@ -47,7 +47,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from mindist.adaptation import Search, search
+from mindist.adaptation import Problem, Search, search
 from mindist.baselines.mds import unfitted
 from mindist.baselines.method import Options
 from mindist.evaluation.metrics import rmse
@@ -119,16 +119,9 @@ def minimum(mds: MinimumDistance, target: Mixture) -> tuple[Tensor, Tensor]:
     fitted = mds.fitted_
     z_bar = embed(target, fitted.features)[None]
     plain = Search(starts=("observed", "nearest"), stay=0, reweight=0)
-    found = search(
-        fitted.decoder,
-        plain,  # the theorems are about the minimum of the distance itself
-        fitted.bank,
-        x=target.mean[None, None],  # only the KL divergence looks at it
-        s_obs=target.mean[None],
-        z_bar=z_bar,
-        generator=torch.Generator().manual_seed(0),
-        head=fitted.wide.head,
-    ).s_star
+    # The theorems are about the minimum of the distance itself.
+    problem = Problem(target.mean[None, None], target.mean[None], z_bar)
+    found = search(fitted.wide, plain, problem, torch.Generator().manual_seed(0)).s_star
 
     def distance(s: Tensor) -> Tensor:
         return (fitted.decoder(s[None]) - z_bar).square().sum()

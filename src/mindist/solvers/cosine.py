@@ -85,10 +85,13 @@ class CosineLeastSquares:
             points: Where the search is expected to be, `(m, d)`.
             least: The mean square over the points that may be left to the rest.
         """
-        values = torch.cos(2 * math.pi * (points @ frequency + phase)) @ mixing
+        # Lengths of c A need no more columns than A has rows: A = L Q with orthonormal Q.
+        wide = mixing.shape[1] > mixing.shape[0]
+        short = torch.linalg.qr(mixing.T, mode="r").R.T if wide else mixing
+        values = torch.cos(2 * math.pi * (points @ frequency + phase)) @ short
         energy, directions = torch.linalg.eigh(values.T @ values / len(points))
         rest = int((energy.clamp(min=0).cumsum(0) <= least).sum())
-        turned = (mixing @ directions).T.contiguous()
+        turned = (short @ directions).T.contiguous()
         scale = points.std(0, unbiased=False)
         scale = torch.where(scale > 0, scale, 1.0)
         return cls(

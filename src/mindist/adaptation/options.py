@@ -1,0 +1,96 @@
+"""How to search for the adapted summary: the options and their defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mindist import checks
+from mindist.adaptation.starts import NAMES, Start
+
+SOLVERS = ("levenberg-marquardt", "lbfgs", "gradient-descent", "adam")
+DIVERGENCES = ("mmd", "kl")
+STAY, REWEIGHT = 0.03, 6  # docs/robustness.md has the errors with other values
+# Contaminated Gaussian data have a feedback of .5 (95%: .66), those with half as much noise again
+# as the model .78, OUP .02 and SIR .13 (docs/robustness.md).
+FEEDBACK = 0.7
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search for the adapted summary.
+
+    Arguments:
+        solver: `"levenberg-marquardt"` (all datasets and starts at once), `"lbfgs"` (the paper's),
+            `"gradient-descent"` (Algorithm 1) or `"adam"` (the paper's for density decoders, with
+            fresh draws at every step).
+        starts: Any of `"cloud"`, `"observed"`, `"nearest"`, `"mean"`, `"perturbed"`, or vectors of
+            length d_s.
+        restarts: How many perturbed copies of the first start to search from as well.
+        divergence: `"mmd"`, or `"kl"` for the maximum-likelihood variant, which needs a density
+            decoder and is not robust.
+        stay: Weight of the term that keeps the summary near those of simulations with similar
+            embeddings, in units of the decoder's held-out error; 0 leaves it out (the paper). By
+            default 0.03; 0 with Adam and with the KL divergence.
+        reweight: Rounds of weighing observations by the ratio of the model's density to the data's
+            own and searching again; 0 for none (the paper). By default 6; 0 with Adam and with the
+            KL divergence.
+        feedback: The largest feedback of weights on the summary with which they are used
+            (`mindist.adaptation.response`).
+        distinct: Whether copies of one observation count as one in a search with weights, where
+            simulations have none and they are few (`mindist.adaptation.weights.copies`).
+
+    Example:
+        >>> Search(solver="newton")
+        Traceback (most recent call last):
+        ...
+        ValueError: solver: expected one of 'levenberg-marquardt', 'lbfgs', ..., got 'newton'.
+    """
+
+    solver: str = "levenberg-marquardt"
+    starts: tuple[Start, ...] = ("cloud",)
+    restarts: int = 0
+    divergence: str = "mmd"
+    stay: float = -1.0
+    reweight: int = -1
+    feedback: float = FEEDBACK
+    distinct: bool = True
+
+    def __post_init__(self) -> None:
+        checks.choice(self.solver, SOLVERS, "solver")
+        checks.choice(self.divergence, DIVERGENCES, "divergence")
+        given: Any = self.starts
+        starts: tuple[Start, ...] = (given,) if isinstance(given, str) else tuple(given)
+        if not starts or self.restarts < 0:
+            raise ValueError(
+                "starts: expected at least one start and restarts of at least 0, got "
+                f"starts={self.starts!r}, restarts={self.restarts}."
+            )
+        for start in starts:
+            if isinstance(start, str):
+                checks.choice(start, NAMES, "starts")
+        frozen = (s if isinstance(s, str) else tuple(float(v) for v in s) for s in starts)
+        object.__setattr__(self, "starts", tuple(frozen))
+        plain = self.divergence == "kl" or self.solver == "adam"
+        if self.stay == -1:
+            object.__setattr__(self, "stay", 0.0 if plain else STAY)
+        if self.reweight == -1:
+            object.__setattr__(self, "reweight", 0 if plain else REWEIGHT)
+        if not (0 <= self.stay < float("inf") and self.reweight >= 0 and self.feedback >= 0):
+            raise ValueError(
+                "stay, reweight, feedback: expected numbers of at least 0, got "
+                f"stay={self.stay!r}, reweight={self.reweight!r}, feedback={self.feedback!r}."
+            )
+        if self.divergence == "kl" and self.solver == "levenberg-marquardt":
+            raise ValueError(
+                "solver: the KL divergence is not a sum of squares; expected 'adam', "
+                "'lbfgs' or 'gradient-descent', got 'levenberg-marquardt'."
+            )
+
+    @property
+    def least_squares(self) -> bool:
+        """Whether a sum of squares is minimised as such, by compiled loops where they serve."""
+        return self.solver == "levenberg-marquardt"
+
+
+__all__ = ["Search"]
