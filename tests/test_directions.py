@@ -1,11 +1,12 @@
 """Leading directions by iteration, against an eigendecomposition of everything."""
 
+import pytest
 import torch
 from exact_models import normal
 
 from mindist.detection.mahalanobis import DAMPING, Mahalanobis
 from mindist.detection.regression import SummaryRegression
-from mindist.directions import EXACT, leading_directions, top_eigenvalue
+from mindist.directions import EXACT, leading_directions
 
 WIDE = EXACT + 176
 
@@ -39,21 +40,26 @@ def test_no_more_directions_than_rows():
     assert leading_directions(decaying(7, WIDE), 20).shape == (WIDE, 7)
 
 
-def test_the_top_eigenvalue():
-    for width, tolerance in ((80, 1e-12), (WIDE, 1e-4)):
-        covariance = torch.cov(decaying(500, width).T)
-        top = torch.linalg.eigvalsh(covariance)[-1].item()
-        assert abs(top_eigenvalue(covariance).item() / top - 1) < tolerance
-    for width in (3, WIDE):
-        assert top_eigenvalue(torch.zeros(width, width).double()) == 0
-
-
 def test_mahalanobis_lengths_are_those_of_the_inverse():
     residual = decaying(400, 30)
     S = residual.T @ residual / 400
     damped = S + DAMPING * torch.linalg.eigvalsh(S)[-1] * torch.eye(30).double()
     expected = (residual @ torch.linalg.inv(damped) * residual).sum(1)
     torch.testing.assert_close(Mahalanobis.of(residual).squared(residual), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_mahalanobis_lengths_in_many_dimensions(dtype):
+    residual = decaying(3_000, WIDE)
+    S = residual.T @ residual / 3_000
+    damped = S + DAMPING * torch.linalg.eigvalsh(S)[-1] * torch.eye(WIDE).double()
+    r = torch.cat([residual[:50], normal(50, WIDE, seed=9)])  # also where simulations have nothing
+    expected = (r @ torch.linalg.inv(damped) * r).sum(1)
+    mahalanobis = Mahalanobis.of(residual.to(dtype))
+    assert mahalanobis.whitener.shape == (WIDE, EXACT)
+    torch.testing.assert_close(mahalanobis.squared(r.to(dtype)), expected, rtol=1e-3, atol=0)
+    again = Mahalanobis.from_state(*mahalanobis.state())
+    assert torch.equal(again(r), mahalanobis(r))
 
 
 def test_residuals_that_are_all_zero_have_a_length_of_zero():

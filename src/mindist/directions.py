@@ -1,4 +1,4 @@
-r"""The leading directions of many rows, and the top eigenvalue of a matrix, by iteration.
+r"""The leading directions of many rows.
 
 An eigendecomposition of all K directions takes :math:`10 K^3` operations or more. Where K is large
 and few directions are wanted, a random subspace that is multiplied by :math:`R^\top R` and made
@@ -13,7 +13,6 @@ from torch import Tensor
 EXACT = 1_024  # columns up to which all directions are computed: half a second on one core
 SPARE = 32  # directions beyond those that are wanted, which take what is not separated yet
 ROUNDS = 2
-POWERS = 100  # of a matrix: its top eigenvalue to 1e-6 where the next one is below .93 of it
 
 
 def leading_directions(rows: Tensor, num: int, *, rounds: int = ROUNDS) -> Tensor:
@@ -48,26 +47,4 @@ def leading_directions(rows: Tensor, num: int, *, rounds: int = ROUNDS) -> Tenso
     return directions
 
 
-def top_eigenvalue(matrix: Tensor) -> Tensor:
-    """The largest eigenvalue of a positive semidefinite matrix `(K, K)`.
-
-    With more than 1,024 columns a Rayleigh quotient after many powers, so that its error is the
-    square of that of the direction.
-
-    Example:
-        >>> top_eigenvalue(torch.tensor([[4.5, 0.0], [0.0, 0.5]]).double())
-        tensor(4.5000, dtype=torch.float64)
-    """
-    if len(matrix) <= EXACT:
-        top: Tensor = torch.linalg.eigvalsh(matrix)[-1]
-        return top.clamp(min=0)
-    vector = torch.randn(len(matrix), generator=torch.Generator().manual_seed(0)).to(matrix)
-    tiny = torch.finfo(matrix.dtype).tiny
-    for _ in range(POWERS):
-        vector = matrix @ vector
-        vector = vector / vector.norm().clamp(min=tiny)
-    value: Tensor = vector @ (matrix @ vector)
-    return value
-
-
-__all__ = ["leading_directions", "top_eigenvalue"]
+__all__ = ["leading_directions"]

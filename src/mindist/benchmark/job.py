@@ -140,7 +140,15 @@ def _fitted(setting: Setting) -> MinimumDistance:
 
 def _observed_job(setting: Setting, step: Callable[[Tensor], Tensor]) -> Job:
     def over(num: int) -> Tensor:
-        return torch.cat([step(x) for x in chunks(num, setting, contaminated=True)])
+        # One array for what is kept: small ones between large temporaries would pin their memory.
+        kept, first = torch.empty(0), 0
+        for x in chunks(num, setting, contaminated=True):
+            result = step(x)
+            if not first:
+                kept = result.new_empty(num, *result.shape[1:])
+            kept[first : first + len(x)] = result
+            first += len(x)
+        return kept
 
     num = setting.datasets
     return Job(

@@ -4,7 +4,9 @@ r"""The length of a residual in units of what simulations show in its direction.
     S = \tfrac1M \textstyle\sum_i r_i r_i^\top ,
 
 with t the top eigenvalue of S, by a Cholesky factor: a tenth of the time of all eigenvectors, and
-the same lengths. Without simulation i, up to the change of t,
+the same lengths. With more than 1,024 features, S has its own eigenvalues in as many leading
+directions and one for all others: time and memory stay linear in the features. Without simulation
+i, up to the change of t,
 
 .. math:: r_i^\top (A - \tfrac1M r_i r_i^\top)^{-1} r_i = \frac{q_i}{1 - q_i / M} .
 
@@ -14,17 +16,19 @@ of the residuals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mindist.directions import top_eigenvalue
+from mindist.directions import leading_directions
 from mindist.protocols import State
 
 DAMPING = 0.01  # of the top eigenvalue; the powers in `statistics` were measured with it
+MAX_DIRECTIONS = 1_024
+TINY = torch.finfo(torch.float64).tiny
 BLOCK_ROWS = 1_024  # 4 MB of residuals at K = 512, float64
 
 
@@ -33,8 +37,10 @@ class Mahalanobis:
     """Squared Mahalanobis lengths, as logarithms.
 
     Arguments:
-        whitener: `(K, K)`, float64; q is the squared length of `r whitener`.
+        whitener: W, `(K, K)`, float64; q is the squared length of `r W`. Or `(K, q)`, with
+            orthogonal columns.
         num_simulations: M.
+        rest: The weight of what is orthogonal to the columns of W, where they are fewer than K.
 
     Example:
         >>> r = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).double()
@@ -45,28 +51,54 @@ class Mahalanobis:
 
     whitener: Tensor
     num_simulations: int
+    rest: float = 0.0
 
     @classmethod
     def of(cls, residual: Tensor) -> Mahalanobis:
         """From residuals of simulations `(M, K)`."""
+        if residual.shape[1] > MAX_DIRECTIONS:
+            return cls._leading(residual)
         width = residual.shape[1]
         total = torch.zeros(width, width, dtype=torch.float64, device=residual.device)
         for rows in residual.split(BLOCK_ROWS):
             total += rows.T @ rows
         covariance = total / len(residual)
-        damping = (DAMPING * top_eigenvalue(covariance)).clamp(min=torch.finfo(torch.float64).tiny)
+        damping = DAMPING * torch.linalg.eigvalsh(covariance)[-1]
         unit = torch.eye(width, dtype=torch.float64, device=residual.device)
-        factor = torch.linalg.cholesky(covariance + damping * unit)
+        factor = torch.linalg.cholesky(covariance + damping.clamp(min=TINY) * unit)
         whitener = torch.linalg.solve_triangular(factor, unit, upper=False).T
         # As it is stored: products round alike after loading.
         return cls(whitener.contiguous(), len(residual))
 
+    @classmethod
+    def _leading(cls, residual: Tensor) -> Mahalanobis:
+        """The same in the leading directions, with one variance for all others."""
+        directions = leading_directions(residual, MAX_DIRECTIONS, rounds=1)
+        parts = [(rows @ directions).square().sum(0) for rows in residual.split(BLOCK_ROWS)]
+        variance = torch.stack(parts).double().sum(0) / len(residual)
+        damping = (DAMPING * variance.max()).clamp(min=TINY)
+        left = residual.square().sum(dtype=torch.float64) / len(residual) - variance.sum()
+        others = residual.shape[1] - len(variance)
+        whitener = directions.double() / (variance + damping).sqrt()
+        rest = 1 / (left.clamp(min=0) / others + damping)
+        return cls(whitener.contiguous(), len(residual), float(rest))
+
     def squared(self, residual: Tensor) -> Tensor:
         """q of residuals `(B, K)`, `(B,)`, float64, computed in their precision."""
-        if residual.dtype == torch.float64:
-            return (residual @ self.whitener).square().sum(1)
-        parts = [(r @ self._single).square().sum(1) for r in residual.split(BLOCK_ROWS)]
-        return torch.cat(parts).double() * self._unit.square()
+        single = residual.dtype != torch.float64
+        whitener, unit = (self._single, self._unit) if single else (self.whitener, 1.0)
+        parts = [self._length(r, whitener, unit) for r in residual.split(BLOCK_ROWS)]
+        return torch.cat(parts)
+
+    def _length(self, residual: Tensor, whitener: Tensor, unit: Tensor | float) -> Tensor:
+        """q by a whitener in the precision of the residuals, which is W over a unit."""
+        white = (residual @ whitener).square()
+        if not self.rest:
+            return white.sum(1).double() * unit**2
+        # What the columns of W see must not be counted again by what is left of the length.
+        share = 1 - self.rest / self.whitener.square().sum(0)
+        inside = (white.double() * share).sum(1) * unit**2
+        return inside + self.rest * residual.double().square().sum(1)
 
     @cached_property
     def _unit(self) -> Tensor:
@@ -89,16 +121,17 @@ class Mahalanobis:
 
     def to(self, device: torch.device) -> Mahalanobis:
         """The same on another device."""
-        return Mahalanobis(self.whitener.to(device), self.num_simulations)
+        return replace(self, whitener=self.whitener.to(device))
 
     def state(self) -> State:
         """Configuration and tensors from which it can be rebuilt."""
-        return {"num_simulations": self.num_simulations}, {"whitener": self.whitener}
+        config = {"num_simulations": self.num_simulations, "rest": self.rest}
+        return config, {"whitener": self.whitener}
 
     @classmethod
     def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Mahalanobis:
         """Rebuild from `state`, or from that of statistics that have more than this one."""
-        return cls(tensors["whitener"], config["num_simulations"])
+        return cls(tensors["whitener"], config["num_simulations"], config.get("rest", 0.0))
 
 
 def finite_log(squared: Tensor) -> Tensor:
