@@ -17,7 +17,7 @@ from mindist.benchmark.detection import detection_rows
 from mindist.benchmark.embedding import embedding_rows, kernel_error
 from mindist.benchmark.growth import Line, Sweep, measure_line
 from mindist.benchmark.job import Setting, chunks
-from mindist.benchmark.limit import best_limit
+from mindist.benchmark.limit import all_limits, best_limit
 from mindist.benchmark.material import Material
 from mindist.benchmark.memory import STATUS, peak_above
 from mindist.benchmark.overhead import overhead_rows
@@ -217,11 +217,26 @@ def test_embedding_grows_at_most_linearly_in_datasets() -> None:
     assert all(row.value < 0.5 for row in memory)
 
 
-def test_the_limit_computes_the_cosine() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("paired", [False, True])
+def test_every_limit_computes_the_waves(threads: int, paired: bool) -> None:
+    rows, weight = torch.randn(200, 3), torch.randn(3, 8)
+    limits = all_limits(rows, weight, threads, paired=paired)
+    assert len(limits) == 3 * (3 if threads == 1 else 4)
+    for limit in limits:
+        cosines, *sines = limit.run()
+        phase = rows.split(limit.chunk)[-1] @ weight
+        torch.testing.assert_close(torch.as_tensor(cosines), phase.cos())
+        assert len(sines) == paired
+        for sine in sines:
+            torch.testing.assert_close(torch.as_tensor(sine), phase.sin())
+
+
+def test_the_best_limit_is_one_of_them() -> None:
     rows, weight = torch.randn(100, 3), torch.randn(3, 8)
-    for threads in (1, 2):
-        for paired in (False, True):
-            best_limit(rows, weight, threads, paired=paired).run()
+    best = best_limit(rows, weight, 1)
+    assert best.chunk in (64, 100)
+    assert best.run()[0].shape[1] == 8
 
 
 # ------------------------------------------------------------------------------- directions

@@ -17,6 +17,7 @@ from itertools import product
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
@@ -28,17 +29,21 @@ MOST_ROWS = 2**16  # at once, where all rows are
 TRIALS, FINALISTS, FINAL_TRIALS = 2, 4, 6
 
 
+Waves = list[NDArray[np.floating]]
+Run = Callable[[], Waves]
+
+
 @dataclass(frozen=True)
 class Limit:
     """The fastest way found.
 
     Arguments:
-        run: Does it once.
+        run: Does it once, and gives the waves of the last chunk: cosines, and sines if paired.
         library: Of the multiply and the cosine.
         chunk: Rows at once.
     """
 
-    run: Callable[[], None]
+    run: Run
     library: str
     chunk: int
 
@@ -52,13 +57,18 @@ def best_limit(rows: Tensor, weight: Tensor, threads: int, *, paired: bool = Fal
         threads: How many may be used.
         paired: Whether to take the sine as well.
     """
+    limits = all_limits(rows, weight, threads, paired=paired)
+    return _fastest(_fastest(limits, TRIALS, FINALISTS), FINAL_TRIALS, 1)[0]
+
+
+def all_limits(rows: Tensor, weight: Tensor, threads: int, *, paired: bool) -> list[Limit]:
+    """All ways that are tried; arguments as `best_limit`."""
     chunks = [chunk for chunk in CHUNKS if chunk < len(rows)] + [min(len(rows), MOST_ROWS)]
     names = list(LIBRARIES) + (["numpy in a pool"] if threads > 1 else [])
-    limits = [
+    return [
         Limit(_limit(rows, weight, chunk, library, threads, paired), library, chunk)
         for library, chunk in product(names, chunks)
     ]
-    return _fastest(_fastest(limits, TRIALS, FINALISTS), FINAL_TRIALS, 1)[0]
 
 
 def _fastest(limits: list[Limit], trials: int, keep: int) -> list[Limit]:
@@ -71,7 +81,7 @@ def _fastest(limits: list[Limit], trials: int, keep: int) -> list[Limit]:
 
 def _limit(
     rows: Tensor, weight: Tensor, chunk: int, library: str, threads: int, paired: bool
-) -> Callable[[], None]:
+) -> Run:
     if library == "torch":
         return _torch_limit(rows, weight, chunk, paired)
     if library == "numpy in a pool":
@@ -79,27 +89,26 @@ def _limit(
     return _numpy_limit(rows, weight, chunk, library, paired)
 
 
-def _torch_limit(rows: Tensor, weight: Tensor, chunk: int, paired: bool) -> Callable[[], None]:
+def _torch_limit(rows: Tensor, weight: Tensor, chunk: int, paired: bool) -> Run:
     buffer, wave = rows.new_empty(2, chunk, weight.shape[1])
 
-    def run() -> None:
+    def run() -> Waves:
         for part in rows.split(chunk):
             phase = torch.mm(part, weight, out=buffer[: len(part)])
             if paired:
                 torch.sin(phase, out=wave[: len(part)])
             phase.cos_()
+        return [both[: len(part)].numpy() for both in (buffer, wave)[: 1 + paired]]
 
     return run
 
 
-def _numpy_limit(
-    rows: Tensor, weight: Tensor, chunk: int, library: str, paired: bool
-) -> Callable[[], None]:
+def _numpy_limit(rows: Tensor, weight: Tensor, chunk: int, library: str, paired: bool) -> Run:
     """Cosine by NumPy, on one thread; the multiply by torch or NumPy."""
     buffer, wave = rows.new_empty(2, chunk, weight.shape[1])
     phases, waves, matrix = buffer.numpy(), wave.numpy(), weight.numpy()
 
-    def run() -> None:
+    def run() -> Waves:
         for part in rows.split(chunk):
             phase = phases[: len(part)]
             if library == "numpy":
@@ -109,13 +118,12 @@ def _numpy_limit(
             if paired:
                 np.sin(phase, out=waves[: len(part)])
             np.cos(phase, out=phase)
+        return [both[: len(part)] for both in (phases, waves)[: 1 + paired]]
 
     return run
 
 
-def _pooled_limit(
-    rows: Tensor, weight: Tensor, chunk: int, threads: int, paired: bool
-) -> Callable[[], None]:
+def _pooled_limit(rows: Tensor, weight: Tensor, chunk: int, threads: int, paired: bool) -> Run:
     """NumPy, with the chunks dealt out to as many Python threads, each of which uses one core."""
     data, matrix = rows.numpy(), weight.numpy()
     buffers = np.empty((threads, 2, chunk, weight.shape[1]), data.dtype)
@@ -130,9 +138,11 @@ def _pooled_limit(
                 np.sin(phase, out=wave)
             np.cos(phase, out=phase)
 
-    def run() -> None:
+    def run() -> Waves:
         with controller.limit(limits=1, user_api="blas"):
             list(pool.map(work, range(threads)))
+        last = (len(data) - 1) // chunk
+        return list(buffers[last % threads, : 1 + paired, : len(data) - last * chunk])
 
     return run
 
@@ -141,4 +151,4 @@ def _firsts(num: int, chunk: int, worker: int, threads: int) -> Iterator[int]:
     return iter(range(worker * chunk, num, threads * chunk))
 
 
-__all__ = ["Limit", "best_limit"]
+__all__ = ["Limit", "all_limits", "best_limit"]
