@@ -28,7 +28,6 @@ from torch import Tensor
 
 from mindist import checks, storage
 from mindist.adaptation import (
-    MAX_DATASETS,
     Adaptation,
     Detection,
     Search,
@@ -38,12 +37,14 @@ from mindist.adapting import adapt_block
 from mindist.choosing import EmbeddingRule
 from mindist.decoders import DECODERS
 from mindist.features.bandwidth import parse_bandwidth
+from mindist.features.banks import read_bank
 from mindist.features.embedding import Embedding
 from mindist.features.representation import REPRESENTATIONS
+from mindist.features.sources import Source, read_data
 from mindist.features.stream import embed_simulations
 from mindist.fitted import Fitted
 from mindist.learning import Learner
-from mindist.protocols import Array, Decoder, DensityDecoder, Summary
+from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread
 
@@ -216,7 +217,11 @@ class MinimumDistance:
         )
 
     def fit(
-        self, x: Array | Iterable[Any], s: Array | None = None, *, progress: bool = False
+        self,
+        x: Array | Iterable[Any] | StoredSimulations,
+        s: Array | None = None,
+        *,
+        progress: bool = False,
     ) -> MinimumDistance:
         """Learn the decoder and the null distances from simulated datasets.
 
@@ -228,6 +233,11 @@ class MinimumDistance:
                 the decoder are chosen on a random sample of an array, on the leading datasets of an
                 iterator, which therefore has to come in random order. Decoders that need several
                 passes keep the summaries and embeddings of all.
+                Or a bank of simulations on disk, read chunk by chunk: its embeddings are used as
+                they are if they were made with what this estimator chooses on the bank's pilot;
+                otherwise its data, if they were kept, are embedded anew. The result is that of an
+                iterator over the same datasets. The flow decoder needs the data; the MLP decoder
+                keeps the embeddings of all (4 GB for a million datasets and 1,024 features).
             s: Their summaries `(M, d_s)`, if they are known already.
             progress: Whether to show progress bars.
 
@@ -237,29 +247,21 @@ class MinimumDistance:
         # One stream for each purpose: the features do not depend on the simulations, nor the split
         # and the decoder on how the simulations were handed over.
         sampling, learning = (torch.Generator().manual_seed(self.seed) for _ in range(2))
-        decoder = copy.deepcopy(self.decoder)
-        summarise = Summariser(self.summary)
-
-        kept: list[tuple[Tensor, Tensor]] = []
-
-        def make_embedding(sample: Tensor, s_sample: Tensor) -> Embedding:
-            kept.append((sample[:MAX_DATASETS], s_sample[:MAX_DATASETS]))
-            return self._rule.choose(sample, s_sample, summarise, sampling).to(self.device)
-
+        decoder, summarise = copy.deepcopy(self.decoder), Summariser(self.summary)
         if hasattr(decoder, "progress"):
             decoder.progress = progress
+
+        def choose(sample: Tensor, s_sample: Tensor) -> Embedding:
+            return self._rule.choose(sample, s_sample, summarise, sampling).to(self.device)
+
+        source: Source
+        if isinstance(x, StoredSimulations):
+            source = read_bank(x, s, summarise, self.device)
+        else:
+            source = read_data(x, s, summarise, sampling, self.device)
         learner = Learner(decoder, detector=self.detector, alpha=self.alpha, generator=learning)
-        simulations = embed_simulations(
-            x,
-            s,
-            summarise=summarise,
-            make_embedding=make_embedding,
-            learner=learner,
-            generator=sampling,
-            device=self.device,
-            progress=progress,
-        )
-        self.fitted_ = learner.finish(simulations, summarise, kept[0], self.seed)
+        simulations = embed_simulations(source, choose, learner, seed=self.seed, progress=progress)
+        self.fitted_ = learner.finish(simulations, summarise, self.seed)
         return self
 
     def choose_embedding(self, x: Array, s: Array | None = None) -> Embedding:
