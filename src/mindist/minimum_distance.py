@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,15 +33,13 @@ from mindist.adaptation import (
     Detection,
     Search,
     SummaryNoise,
-    choose_representation,
-    efficient_bandwidth,
 )
 from mindist.adapting import adapt_block
+from mindist.choosing import EmbeddingRule
 from mindist.decoders import DECODERS
-from mindist.features import FourierFeatures, choose_bandwidth
-from mindist.features.bandwidth import efficiency_share, parse_bandwidth
-from mindist.features.embedding import Embedding, local_multiple
-from mindist.features.representation import REPRESENTATIONS, Representation, make_representation
+from mindist.features.bandwidth import parse_bandwidth
+from mindist.features.embedding import Embedding
+from mindist.features.representation import REPRESENTATIONS
 from mindist.features.stream import embed_simulations
 from mindist.fitted import Fitted
 from mindist.learning import Learner
@@ -237,7 +236,7 @@ class MinimumDistance:
         """
         # One stream for each purpose: the features do not depend on the simulations, nor the split
         # and the decoder on how the simulations were handed over.
-        sampling, drawing, learning = (torch.Generator().manual_seed(self.seed) for _ in range(3))
+        sampling, learning = (torch.Generator().manual_seed(self.seed) for _ in range(2))
         decoder = copy.deepcopy(self.decoder)
         summarise = Summariser(self.summary)
 
@@ -245,8 +244,7 @@ class MinimumDistance:
 
         def make_embedding(sample: Tensor, s_sample: Tensor) -> Embedding:
             kept.append((sample[:MAX_DATASETS], s_sample[:MAX_DATASETS]))
-            made = self._embedding(sample, s_sample, decoder, summarise, sampling, drawing)
-            return made.to(self.device)
+            return self._rule.choose(sample, s_sample, summarise, sampling).to(self.device)
 
         if hasattr(decoder, "progress"):
             decoder.progress = progress
@@ -264,47 +262,42 @@ class MinimumDistance:
         self.fitted_ = learner.finish(simulations, summarise, kept[0], self.seed)
         return self
 
-    def _embedding(
-        self,
-        sample: Tensor,
-        s_sample: Tensor,
-        decoder: Decoder,
-        summarise: Summariser,
-        sampling: torch.Generator,
-        drawing: torch.Generator,
-    ) -> Embedding:
-        """Choose representation and bandwidths on a sample of simulations, and draw features."""
-        representation: Representation | None = None
-        rule = self.representation
-        if rule == "auto":
-            # A density decoder models the observations themselves.
-            dense = isinstance(decoder, DensityDecoder)
-            rule = "raw" if dense else choose_representation(sample, s_sample, self.bandwidth)
-        if rule != "raw":
-            representation = make_representation(rule, sample)
-        seen = sample if representation is None else representation(sample)
-        share = efficiency_share(self.bandwidth)
-        bandwidth = (
-            choose_bandwidth(self.bandwidth, seen, sampling)
-            if share is None
-            else efficient_bandwidth(share, sample, seen, s_sample, summarise, sampling)
-        )
+    def choose_embedding(self, x: Array, s: Array | None = None) -> Embedding:
+        """The embedding that `fit` would choose, given a sample of simulations to choose it on.
 
-        def draw(width: float) -> FourierFeatures:
-            return FourierFeatures.draw(
-                tuple(seen.shape[2:]),
-                self.num_features,
-                bandwidth=width,
-                generator=drawing,
-                frequencies=self.frequencies,
-            )
+        Arguments:
+            x: Simulated datasets `(M, N, *event)`, in random order; 1,000 of them are enough.
+            s: Their summaries `(M, d_s)`, if they are known already.
 
-        wide = draw(bandwidth)
-        multiple = (
-            local_multiple(seen.reshape(*seen.shape[:2], -1), bandwidth) if self.local else None
+        Returns:
+            Representation, bandwidths and features, on the estimator's device: the same as of a fit
+            to an iterator that leads with this sample.
+
+        Example:
+            >>> x = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
+            >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16)
+            >>> mds.choose_embedding(x).mean(x).shape
+            torch.Size([50, 32])
+        """
+        summarise, numpy = Summariser(self.summary), isinstance(x, np.ndarray)
+        data = checks.simulations(checks.as_tensor(x, "x")).to(self.device)
+        given = summarise(data, prefer_numpy=numpy) if s is None else s
+        summaries = checks.summaries(given, len(data), name="s").to(self.device)
+        return self._rule.choose(data, summaries, summarise).to(self.device)
+
+    @property
+    def _rule(self) -> EmbeddingRule:
+        """The settings that decide how observations are embedded."""
+        # A density decoder models the observations themselves.
+        dense = self.representation == "auto" and isinstance(self.decoder, DensityDecoder)
+        return EmbeddingRule(
+            self.bandwidth,
+            "raw" if dense else self.representation,
+            self.local,
+            self.num_features,
+            self.frequencies,
+            self.seed,
         )
-        local = None if multiple is None else draw(multiple * bandwidth)
-        return Embedding(wide, local, representation)
 
     @property
     def event_shape(self) -> torch.Size:
