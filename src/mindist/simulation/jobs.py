@@ -15,8 +15,6 @@ from contextlib import closing, contextmanager, nullcontext
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-from tqdm.auto import tqdm
-
 from mindist.simulation.extras import need
 
 Job = TypeVar("Job")
@@ -86,6 +84,8 @@ def on_cluster() -> bool:
 @contextmanager
 def bar(total: int, done: int, unit: str, progress: bool | None) -> Iterator[Any]:
     """A bar with the time left on a terminal; silent elsewhere, unless progress is True."""
+    from tqdm.auto import tqdm  # looks for a notebook when it is imported
+
     shown = sys.stderr.isatty() if progress is None else progress
     with tqdm(total=total, initial=done, unit=unit, disable=not shown, smoothing=0.1) as shown_bar:
         yield shown_bar
