@@ -20,6 +20,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ from mindist.features.stream import embed_simulations
 from mindist.fitted import Fitted
 from mindist.learning import Learner
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
+from mindist.streaming import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread
 
@@ -358,6 +360,30 @@ class MinimumDistance:
         parts = each_in_a_thread(work, blocks)
         result = Adaptation.join(parts)
         return result[0] if single else result
+
+    def adapt_stream(self, datasets: Iterable[Any], *, force: bool = False) -> AdaptationStream:
+        """Adapt any number of datasets, of any lengths, as they are read, in bounded memory.
+
+        Arguments:
+            datasets: Datasets `(N, *event)`, read once, a thousand (or 32 MB) at a time; those of
+                one length are adapted together.
+            force: As for `adapt`.
+
+        Returns:
+            An iterator over pairs of the index of a dataset and its `Adaptation`, in order. What
+            fails (data of another shape or with NaN, a summary that raises) does not end it: such
+            datasets are left out, and listed with their index in its `report`.
+
+        Example:
+            >>> x = torch.randn(600, 20, 2, generator=torch.Generator().manual_seed(0))
+            >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16, bandwidth=1.0).fit(x)
+            >>> stream = mds.adapt_stream([x[0], x[1, :9], x[2] + torch.nan, x[3] + 3])
+            >>> [(index, result.s_star.shape) for index, result in stream]
+            [(0, torch.Size([2])), (1, torch.Size([2])), (3, torch.Size([2]))]
+            >>> stream.report.total, [failure.index for failure in stream.report.failures]
+            (4, [2])
+        """
+        return AdaptationStream(partial(self.adapt, force=force), datasets, self.event_shape)
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""

@@ -84,10 +84,9 @@ class BankSource:
 
     def _check(self, embedding: Embedding) -> None:
         """Whether the first embeddings of the bank are those of its pilot."""
-        assert self.bank.z_bar is not None  # or it had not agreed
         few = self.bank.pilot[0][:PROBES].to(self.device)  # NaN agrees with anything
-        stored = torch.as_tensor(self.bank.z_bar[: len(few)])
-        if not checks.agree(embedding.mean(few).cpu().float(), stored):
+        stored = self._tensor(next(self.bank.chunks()).z_bar, "z_bar")[: len(few)]
+        if not checks.agree(embedding.mean(few).float(), stored):
             raise ValueError(
                 "x: expected a bank whose first embeddings are those of its pilot, got others. If "
                 "representation= is a function, pass the one that the bank was simulated with; "
