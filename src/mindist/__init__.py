@@ -7,7 +7,12 @@ from mindist.simulating import simulate
 from mindist.simulation.bank import SimulationBank
 
 __all__ = [
-    *("Adaptation", "Detection", "MinimumDistance", "RobustPosterior", "Search"),
-    *("SimulationBank", "simulate"),
+    "Adaptation",
+    "Detection",
+    "MinimumDistance",
+    "RobustPosterior",
+    "Search",
+    "SimulationBank",
+    "simulate",
 ]
 __version__ = "0.1.0"

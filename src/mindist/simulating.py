@@ -81,9 +81,9 @@ def simulate(
         prior: An object with `.sample((n,))`, as of torch or sbi, or a function of n; gives
             parameters `(n, d_theta)`.
         simulator: A function of one theta `(d_theta,)` that gives a dataset `(N, *event)`, or of
-            `(B, d_theta)` that gives `(B, N, *event)`. It draws from the global generators of torch,
-            NumPy or Python, which are seeded for each call, or from `generator` (torch) or `rng`
-            (NumPy), if it names such an argument. An argument `n_obs` gets N.
+            `(B, d_theta)` that gives `(B, N, *event)`. It draws from the global generators of
+            torch, NumPy or Python, which are seeded for each call, or from `generator` (torch) or
+            `rng` (NumPy), if it names such an argument. An argument `n_obs` gets N.
         summary: Datasets `(B, N, *event)` to summaries `(B, d_s)`.
         num: M, the number of datasets.
         n_obs: N, the number of observations of each.
@@ -95,12 +95,13 @@ def simulate(
         mds: The estimator that the bank is for: its settings decide how data are embedded. By
             default `MinimumDistance(summary)`.
         chunk: Datasets that are simulated, written and, after an interruption, lost together. By
-            default a two-hundredth of the bank, at most 16 MB.
+            default a hundredth of the bank, at most 16 MB.
         time_limit: Seconds that one simulation may take; with it the simulator runs in a process of
             its own, so that it ends whatever it does.
         failures: What becomes of draws that raise, take too long, or give NaN or another shape:
-            `"redraw"` (new parameters, so that the bank follows the prior given success), `"report"`
-            (the row is left out: NaN, not `valid`), or `"raise"`. All are kept in `bank.failures`.
+            `"redraw"` (new parameters, so that the bank follows the prior given success),
+            `"report"` (the row is left out: NaN, not `valid`), or `"raise"`. All are kept in
+            `bank.failures`.
         vectorised: Whether the simulator takes a batch; by default it is tried on one.
         progress: Whether to show a bar; by default on a terminal.
 
@@ -111,10 +112,10 @@ def simulate(
         >>> import tempfile, torch
         >>> prior = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
         >>> simulator = lambda theta, n_obs: theta + torch.randn(n_obs, 2)
-        >>> folder = tempfile.mkdtemp() + "/bank"
-        >>> bank = simulate(prior, simulator, lambda x: x.mean(1), 200, n_obs=20, out=folder, chunk=50)
-        >>> bank.theta.shape, bank.s.shape, bank.z_bar.dtype, bank.x is None
-        ((200, 2), (200, 2), dtype('float32'), True)
+        >>> path, mean = tempfile.mkdtemp() + "/bank", lambda x: x.mean(1)
+        >>> bank = simulate(prior, simulator, mean, 50, n_obs=9, out=path, chunk=25)
+        >>> bank.theta.shape, bank.s.shape, bank.z_bar.shape, bank.x is None
+        ((50, 2), (50, 2), (50, 1024), True)
     """
     settings = Settings(num, n_obs, seed, keep, failures, chunk, time_limit, vectorised)
     embedder = MinimumDistanceEmbedder(MinimumDistance(summary) if mds is None else mds)

@@ -157,8 +157,8 @@ class SimulationBank:
         tensors = {name: tensor_of(array[...]) for name, array in arrays.items()}
         if tensors_digest(tensors) != facts["sha256"]:
             raise ValueError(
-                f"path: the tensors in {folder} are damaged: their checksum does not match. Restore "
-                "them from a copy, or simulate to another folder."
+                f"path: the tensors in {folder} are damaged: their checksum does not match. "
+                "Restore them from a copy, or simulate to another folder."
             )
         return facts["config"], tensors
 

@@ -6,7 +6,7 @@ What is complete is never simulated again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
@@ -117,11 +117,11 @@ def _run(
     request: Request, folder: BankFolder, work: Work, indices: Sequence[int], shown: Any
 ) -> None:
     """Simulate chunks, wherever, and write each as it comes."""
+    if not indices:
+        return
     alone = not on_cluster() and min(request.workers, len(indices)) <= 1
-    function: Any = (
-        partial(simulate_chunk, work)
-        if alone
-        else partial(simulate_packed, Payload.of(work) if indices else None)
+    function: Callable[[int], Chunk] = (
+        partial(simulate_chunk, work) if alone else partial(simulate_packed, Payload.of(work))
     )
     each = folder.schema.chunk * max(EMBEDDING_BYTES, folder.schema.bytes_of("x"))
     wave = max(4 * request.workers, WAITING_BYTES // each)

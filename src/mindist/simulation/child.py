@@ -6,14 +6,14 @@ import faulthandler
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, NoReturn
 
 import torch
 
-from mindist.simulation.calls import Call, Data
-from mindist.simulation.failure import Problem
 from mindist.simulation.limited import GRACE, timed_out
 from mindist.simulation.payload import pack, unpack
 from mindist.simulation.threads import one_core
@@ -36,27 +36,35 @@ def main(handle: int) -> None:
         return
     pipe.send_bytes(pack("ready"))
     with open(os.devnull, "w") as nowhere, one_core():
+        result: Any = None
         try:
             while True:
-                request = unpack(pipe.recv_bytes())
-                pipe.send_bytes(pack(_serve(call, *request, nowhere)))
+                theta, seed, batch, limit = unpack(pipe.recv_bytes())
+                with alarm(limit, nowhere) as rung:
+                    result = call(theta, seed, batch)
+                pipe.send_bytes(pack(timed_out(limit) if rung else result))
         except (EOFError, ConnectionError):
             return
 
 
-def _serve(
-    call: Call, theta: Any, seed: int, batch: int | None, limit: float, nowhere: Any
-) -> Data | Problem:
+@contextmanager
+def alarm(limit: float, nowhere: Any) -> Iterator[list[bool]]:
+    """End what is inside after `limit` seconds, and say so; or the process, a while later.
+
+    Arguments:
+        limit: Seconds.
+        nowhere: An open file for the traceback of the end, which nobody reads.
+    """
+    rung: list[bool] = []
     faulthandler.dump_traceback_later(limit + 2 * GRACE, exit=True, file=nowhere)
     try:
         signal.setitimer(signal.ITIMER_REAL, limit)
-        result = call(theta, seed, batch)
+        yield rung
         signal.setitimer(signal.ITIMER_REAL, 0)
     except TimeUp:
-        result = timed_out(limit)
+        rung.append(True)
     finally:
         faulthandler.cancel_dump_traceback_later()
-    return result
 
 
 def _ring(number: int, frame: FrameType | None) -> NoReturn:

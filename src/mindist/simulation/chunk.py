@@ -4,8 +4,8 @@ r"""One chunk: draw theta, simulate, summarise, embed; what fails is drawn again
     \quad \bar z_j = \tfrac1N \textstyle\sum_n z(x_n^{(j)})
 
 Round r of chunk i draws the parameters of the rows that are still missing from the seed (i, r, 0)
-and simulates row j of them from (i, r, 1 + j), a vectorised batch from (i, r, 0, 1). Nothing depends
-on another chunk, on a clock or on the process.
+and simulates row j of them from (i, r, 1 + j), a vectorised batch from (i, r, 0, 1). Nothing
+depends on another chunk, on a clock or on the process.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ class _Rows:
             )
 
 
-def summaries(summarise: Summariser, x: Tensor, finite: Tensor) -> tuple[Tensor, dict[int, Problem]]:
+def summaries(
+    summarise: Summariser, x: Tensor, finite: Tensor
+) -> tuple[Tensor, dict[int, Problem]]:
     """Summaries `(b, d_s)`, and what is wrong with which dataset."""
     problems = {
         int(j): Problem(NOT_FINITE, "the data hold NaN or infinite values")
@@ -167,7 +169,7 @@ def summaries(summarise: Summariser, x: Tensor, finite: Tensor) -> tuple[Tensor,
             return s, {0: Problem.of(error, "summary: ")}
         for j in good.tolist():
             s[j], more = _alone(summarise, x[j : j + 1])
-            problems |= {j: problem for problem in more.values()}
+            problems |= dict.fromkeys([j] * len(more), *more.values())
     for j in good.tolist():
         if j not in problems and not torch.isfinite(s[j]).all():
             problems[j] = Problem(NOT_FINITE, "the summary holds NaN or infinite values")

@@ -55,10 +55,11 @@ class BankFolder:
         self.header = read_header(path)
         self.schema = Schema.of_record(self.header["schema"])
         self.records: dict[int, dict[str, Any]] = {}
+        self._opened: dict[str, Any] = {}
 
     @classmethod
     def create(cls, path: Path, header: dict[str, Any], schema: Schema) -> BankFolder:
-        """Make an empty bank; the header comes last, so that a bank is there whole or not at all."""
+        """Make an empty bank; its header comes last, so that it is there whole or not at all."""
         with room_for(path, "a new bank"):
             for name in PARTS:
                 shutil.rmtree(path / name, ignore_errors=True)
@@ -159,7 +160,9 @@ class BankFolder:
 
     def _put(self, name: str, index: int, value: NumPy) -> str:
         first, last = self.schema.span(index)
-        zarr_arrays.open_array(self.path / name, write=True)[first:last] = value
+        if name not in self._opened:
+            self._opened[name] = zarr_arrays.open_array(self.path / name, write=True)
+        self._opened[name][first:last] = value
         file = zarr_arrays.file_of(name, index, value.ndim)
         with open(self.path / file, "rb") as written:
             os.fsync(written.fileno())

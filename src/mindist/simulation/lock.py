@@ -1,10 +1,10 @@
 """One writer for a bank: a lock that vanishes with its process.
 
 The system's lock (`flock`) on a file beside the bank is released when its process ends, however it
-ends: by SIGKILL too. On Linux it holds between the machines that mount one NFS (since kernel 2.6.12)
-and on Lustre mounted with `flock`. Where a file system has none, the name in the file is all there
-is: a process of this machine that no longer runs has left it behind, one of another machine is
-believed.
+ends: by SIGKILL too. On Linux it holds between the machines that mount one NFS (since kernel
+2.6.12) and on Lustre mounted with `flock`. Where a file system has none, the name in the file is
+all there is: a process of this machine that no longer runs has left it behind, one of another
+machine is believed.
 """
 
 from __future__ import annotations

@@ -48,11 +48,10 @@ def pack(thing: Any) -> bytes:
         >>> unpack(pack(lambda x: x + 1))(1)
         2
     """
+    pickler = _cloudpickle()
     try:
-        content: bytes = need("cloudpickle").dumps(thing)
+        content: bytes = pickler.dumps(thing)
     except Exception as error:
-        if isinstance(error, ImportError):
-            raise
         raise TypeError(
             "prior, simulator, summary: expected functions that can be sent to another process, "
             f"got {type(error).__name__}: {error}. Open files, sockets and locks inside the "
@@ -63,7 +62,14 @@ def pack(thing: Any) -> bytes:
 
 def unpack(content: bytes) -> Any:
     """What `pack` packed in a process of the same user."""
-    return need("cloudpickle").loads(content)
+    return _cloudpickle().loads(content)
+
+
+def _cloudpickle() -> Any:
+    need("cloudpickle")  # says what to install
+    import cloudpickle
+
+    return cloudpickle
 
 
 __all__ = ["Payload", "pack", "unpack"]

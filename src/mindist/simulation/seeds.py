@@ -1,8 +1,8 @@
 r"""Seeds that depend on what is drawn, never on who draws it or when.
 
-Chunk i of a bank with seed S has the stream `SeedSequence(S, spawn_key=(i, ...))`; each attempt at a
-draw has a seed of its own in it, so that a dataset is the same whoever simulates it, and a draw that
-follows a failure is the same on every run.
+Chunk i of a bank with seed S has the stream `SeedSequence(S, spawn_key=(i, ...))`; each attempt at
+a draw has a seed of its own in it, so that a dataset is the same whoever simulates it, and a draw
+that follows a failure is the same on every run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""What the user hands over: :math:`\theta \sim p(\theta)`, :math:`x_{1:N} \sim p_\theta`, s = f(x).
+r"""What the user gives: :math:`\theta \sim p(\theta)`, :math:`x_{1:N} \sim p_\theta`, s = f(x).
 
 A prior has `.sample((n,))`, as those of torch and sbi, or is a function of n. A simulator takes one
 theta `(d_theta,)` and gives one dataset `(N, *event)`, or takes `(B, d_theta)` and gives
@@ -79,7 +79,7 @@ def draw_prior(prior: Any, num: int, seed: int) -> Any:
 def simulate(simulator: Callable[..., Any], theta: Any, n_obs: int, seed: int) -> Any:
     """One call of the simulator from a seed of its own."""
     seed_globals(seed)
-    sizes = {name: n_obs for name in named(simulator, N_OBS)}
+    sizes = dict.fromkeys(named(simulator, N_OBS), n_obs)
     return simulator(theta, **randomness(simulator, seed), **sizes)
 
 
