@@ -69,7 +69,9 @@ def main(folder, chunks, kills, workers):
     calls = sum(len(log.read_text().split()) for log, _ in history)
     whole = len((folder / "log-whole").read_text().split())
     same = cases.contents(folder / "bank") == cases.contents(folder / "whole")
-    print(f"same bytes: {same}; simulated again: {len(again)}; calls: {calls}, {whole} of a whole run")
+    print(
+        f"same bytes: {same}; simulated again: {len(again)}; calls: {calls}, {whole} of a whole run"
+    )
     return 0 if same and not again and len(history[-1][1]) == chunks else 1
 
 

@@ -119,6 +119,8 @@ def test_npe_on_a_small_bank_is_npe_on_its_arrays(simulations, bank, train):
         train(bank, x)
     with pytest.raises(TypeError, match="x: expected summaries"):
         train(theta)
+    with pytest.raises(TypeError, match=r"theta: expected parameters .* got ndarray"):
+        train(theta.numpy(), x)
 
 
 @pytest.mark.slow
@@ -138,6 +140,5 @@ def test_npe_streams_a_bank_that_is_larger_than_its_memory(simulations, bank, tr
         with torch.no_grad():
             means = posterior.posterior_estimator.sample((400,), at).mean(0)
         errors.append(float(((means - exact.mean) / exact.stddev).square().mean()))
-    print(errors)
-    # Of 400 samples the mean has a variance of .0025; the prior's mean would be wrong by about 10.
-    assert max(errors) < 0.3
+    # In posterior variances: .0025 from 400 samples; always answering the prior mean gives 5.
+    assert max(errors) < 0.1

@@ -8,11 +8,13 @@ import pytest
 import torch
 from stored_simulations import MemoryBank
 
+import mindist
 from mindist import MinimumDistance
 from mindist.decoders import RidgeDecoder
 from mindist.features import sources
 from mindist.features.embedding import Embedding
-from mindist.protocols import StoredSimulations
+from mindist.posteriors.bank_loader import BankLoader, KeptData
+from mindist.protocols import is_bank
 
 OPTIONS = {"num_features": 32, "representation": "identity", "decoder": RidgeDecoder(50)}
 
@@ -40,9 +42,9 @@ def assert_same_fit(one, other, **tolerance):
 
 
 def test_a_bank_is_what_the_protocol_says(task, simulations):
-    assert isinstance(banked(task, simulations), StoredSimulations)
+    assert is_bank(banked(task, simulations))
     for other in (simulations[1], simulations[1].numpy(), iter([]), [simulations[1]]):
-        assert not isinstance(other, StoredSimulations)
+        assert not is_bank(other)
 
 
 @pytest.mark.parametrize("keep", ["embedding", "data"])
@@ -180,3 +182,42 @@ def test_an_embedding_is_chosen_as_the_fit_does(task, simulations):
         assert torch.equal(value, again), name
     restored = Embedding.from_state(*chosen.state())
     assert torch.equal(restored.mean(x[:5]), chosen.mean(x[:5]))
+
+
+# ---------------------------------------------------------------------------- banks on disk
+
+
+def on_disk(task, path, num, failures):
+    """Datasets in chunks of 400, a few of whose draws fail."""
+    pytest.importorskip("zarr")
+
+    def simulator(theta, n_obs, generator):
+        x = task.simulate(theta, n_obs, generator=generator)
+        return torch.where(theta[:, None, :1] > 2, torch.nan, x)
+
+    how = {"mds": MinimumDistance(task.summary, **OPTIONS), "keep": "data", "chunk": 400}
+    return mindist.simulate(
+        task.prior, simulator, task.summary, num, n_obs=30, out=path, failures=failures, **how
+    )
+
+
+def test_a_bank_on_disk_gives_the_fit_to_its_data(task, tmp_path):
+    bank = on_disk(task, tmp_path / "bank", 1_500, "redraw")
+    assert is_bank(bank)
+    data = [torch.from_numpy(chunk.x) for chunk in bank.chunks()]
+    for seed in (0, 3):  # as stored, and embedded anew
+        from_bank = MinimumDistance(task.summary, **OPTIONS, seed=seed).fit(bank)
+        streamed = MinimumDistance(task.summary, **OPTIONS, seed=seed).fit(data)
+        assert_same_fit(from_bank, streamed, rtol=1e-5, atol=1e-6)
+
+
+def test_what_failed_is_not_learned_from(task, tmp_path):
+    bank = on_disk(task, tmp_path / "bank", 800, "report")
+    there = ~np.isnan(bank.s[:]).any(1)
+    assert 10 < (~there).sum() < 30  # 2.3% of 800
+    mds = MinimumDistance(task.summary, **OPTIONS).fit(bank)
+    assert len(mds.fitted_.bank.s) == there.sum()
+    data = KeptData(bank)
+    assert data.block == 400
+    loaded = torch.cat([theta for theta, _, _ in BankLoader(data, data.rows, 1, shuffle=False)])
+    assert torch.equal(loaded, torch.from_numpy(bank.theta[:][there]).float())

@@ -45,7 +45,14 @@ from mindist.features.sources import Source, read_data
 from mindist.features.stream import embed_simulations
 from mindist.fitted import Fitted
 from mindist.learning import Learner
-from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
+from mindist.protocols import (
+    Array,
+    Decoder,
+    DensityDecoder,
+    StoredSimulations,
+    Summary,
+    is_bank,
+)
 from mindist.streaming import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread
@@ -257,7 +264,7 @@ class MinimumDistance:
             return self._rule.choose(sample, s_sample, summarise, sampling).to(self.device)
 
         source: Source
-        if isinstance(x, StoredSimulations):
+        if is_bank(x):
             source = read_bank(x, s, summarise, self.device)
         else:
             source = read_data(x, s, summarise, sampling, self.device)

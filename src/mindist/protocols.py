@@ -12,7 +12,8 @@ has them:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from inspect import getattr_static
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -146,7 +147,6 @@ class StoredChunk(Protocol):
         """Datasets `(m, N, *event)`, if they were kept."""
 
 
-@runtime_checkable
 class StoredSimulations(Protocol):
     """A bank of simulations in random order, larger than memory: `mindist.SimulationBank` is one.
 
@@ -188,6 +188,18 @@ class StoredSimulations(Protocol):
         """All simulations in order, a part that fits into memory at a time."""
 
 
+def is_bank(value: object) -> TypeGuard[StoredSimulations]:
+    """Whether an object is a bank of simulations; nothing of it is read from disk for that.
+
+    Example:
+        >>> is_bank(torch.zeros(3))
+        False
+    """
+    names = ("complete", "theta", "s", "z_bar", "x", "pilot", "embedding_state", "chunks")
+    missing = object()
+    return all(getattr_static(value, name, missing) is not missing for name in names)
+
+
 __all__ = [
     "Array",
     "CosineDecoder",
@@ -199,4 +211,5 @@ __all__ = [
     "StoredChunk",
     "StoredSimulations",
     "Summary",
+    "is_bank",
 ]

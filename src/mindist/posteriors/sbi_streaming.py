@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mindist.posteriors import bank_loader
 from mindist.posteriors.bank_loader import BankLoader, KeptData, parameters_and_summaries
-from mindist.protocols import StoredSimulations
+from mindist.protocols import StoredSimulations, is_bank
 
 SAMPLE_BYTES = 2**26  # of a bank's data, from which sbi builds a network
 
@@ -69,13 +69,18 @@ def material(
     Returns:
         Everything, and None; or a sample, and the data of a bank that is larger than memory.
     """
-    if not isinstance(theta, StoredSimulations):
+    if isinstance(theta, Tensor):
         if x is None:
             raise TypeError(
                 "x: expected summaries (M, d_s), or datasets with an embedding net, beside the "
                 "parameters, got None. Only a bank of simulations is passed alone, as theta."
             )
         return theta, x, None
+    if not is_bank(theta):
+        raise TypeError(
+            "theta: expected parameters (M, d_theta) as a tensor, or a bank of simulations, got "
+            f"{type(theta).__name__}. Convert an array with torch.as_tensor."
+        )
     if x is not None:
         raise TypeError("x: expected None beside a bank, which has its own. Leave x out.")
     if embedding_net is None:
