@@ -24,7 +24,7 @@ from mindist.tasks.image_formation import (
     standardise,
 )
 from mindist.tasks.molecule import HSP90_VARIABLE, Molecule, hsp90, synthetic_chain
-from mindist.tasks.threads import one_thread
+from mindist.threads import one_thread
 
 CELL = 3.0 / CELLS_PER_SIGMA
 CENTRES = (torch.arange(32, dtype=torch.float64) - 15.5) * 4.0

@@ -3,6 +3,16 @@
 from mindist.adaptation import Adaptation, Detection, Search
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors import RobustPosterior
+from mindist.simulating import simulate
+from mindist.simulation.bank import SimulationBank
 
-__all__ = ["Adaptation", "Detection", "MinimumDistance", "RobustPosterior", "Search"]
+__all__ = [
+    "Adaptation",
+    "Detection",
+    "MinimumDistance",
+    "RobustPosterior",
+    "Search",
+    "SimulationBank",
+    "simulate",
+]
 __version__ = "0.1.0"

@@ -16,7 +16,7 @@ from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.detection import Detector, NullDistances
 from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
-from mindist.features.representation import Encoded, restore_representation
+from mindist.features.representation import Encoded
 from mindist.protocols import Decoder, Summary
 from mindist.summarise import Summariser
 
@@ -147,9 +147,8 @@ class Fitted:
             )
         decoder_config, decoder_tensors = self.decoder.state()
         embedding = self.embedding
-        config: dict[str, Any] = {
-            "event_shape": list(embedding.features.event_shape),
-            "fitted_bandwidth": embedding.features.bandwidth,
+        config, tensors = embedding.state()
+        config |= {
             "num_obs": self.num_obs,
             "numpy_summary": self.summarise.numpy,
             "decoder": names[type(self.decoder)],
@@ -158,10 +157,9 @@ class Fitted:
             "score_threshold": self.score_threshold,
             "continuous": self.continuous,
         }
-        tensors = {f"decoder.{name}": value for name, value in decoder_tensors.items()}
+        tensors |= {f"decoder.{name}": value for name, value in decoder_tensors.items()}
         tensors |= {f"bank.{name}": value for name, value in self.bank.state().items()}
         tensors |= {
-            "features.weight": embedding.features.weight,
             "null.noise": self.null.noise,
             "null.cross": self.null.cross,
             "null.error": self.null.error,
@@ -169,27 +167,18 @@ class Fitted:
             "probe.s": self.summarise(self.probe),
         }
         config["error"] = self.wide.error
-        if embedding.local is not None and self.local is not None:
+        if self.local is not None:
             local_config, local_tensors = self.local.decoder.state()
-            config |= {
-                "local_bandwidth": embedding.local.bandwidth,
-                "local_decoder": local_config,
-                "local_error": self.local.error,
-            }
+            config |= {"local_decoder": local_config, "local_error": self.local.error}
             tensors |= {f"local.{name}": value for name, value in local_tensors.items()}
             tensors |= {
                 f"local_bank.{name}": value for name, value in self.local.bank.state().items()
             }
-            tensors["local_features.weight"] = embedding.local.weight
         if self.detector is not None:
             config["detector"], detector_tensors = self.detector.state()
             tensors |= {f"detector.{name}": value for name, value in detector_tensors.items()}
         if self.noise is not None:
             tensors |= {f"noise.{name}": value for name, value in vars(self.noise).items()}
-        if embedding.representation is not None:
-            rep_config, rep_tensors = embedding.representation.state()
-            config["representation"] = rep_config
-            tensors |= {f"representation.{name}": value for name, value in rep_tensors.items()}
         if isinstance(embedding.representation, Encoded):
             tensors["probe.seen"] = embedding.represent(self.probe)
         return config, tensors
@@ -211,21 +200,11 @@ class Fitted:
             prefix = f"{name}."
             return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
-        def kernel(name: str, bandwidth: float) -> FourierFeatures:
-            return FourierFeatures(
-                **part(name), event_shape=torch.Size(config["event_shape"]), bandwidth=bandwidth
-            )
-
-        features = kernel("features", config["fitted_bandwidth"])
-        local = local_view = None
-        if "local_bandwidth" in config:
-            local = kernel("local_features", config["local_bandwidth"])
+        embedding = Embedding.from_state(config, tensors, function)
+        features, local, local_view = embedding.features, embedding.local, None
+        if local is not None:
             local_decoder = RidgeDecoder.from_state(config["local_decoder"], part("local"), local)
             local_view = View(local_decoder, Bank(**part("local_bank")), config["local_error"])
-        representation = restore_representation(
-            config.get("representation"), part("representation"), function
-        )
-        embedding = Embedding(features, local, representation)
         probe_x, probe_s = tensors["probe.x"], tensors["probe.s"]
         if "probe.seen" in tensors:
             checks.same_representation(embedding.represent(probe_x), tensors["probe.seen"])

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Bank, Observations, SummaryNoise, View, multiplicity
+from mindist.adaptation import (
+    MAX_DATASETS,
+    Bank,
+    Observations,
+    SummaryNoise,
+    View,
+    multiplicity,
+)
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.ridge import begin_together
 from mindist.detection import MAX_LEARNED, MAX_NULL, Detector, NullDistances
@@ -87,19 +94,12 @@ class Learner:
             assert target is not None  # only decoders that have a kernel are summing
             decoder.add(s, target)
 
-    def finish(
-        self,
-        simulations: EmbeddedSimulations,
-        summarise: Summariser,
-        sample: tuple[Tensor, Tensor],
-        seed: int,
-    ) -> Fitted:
+    def finish(self, simulations: EmbeddedSimulations, summarise: Summariser, seed: int) -> Fitted:
         """Solve for the decoders, and calibrate on the simulations that were kept.
 
         Arguments:
             simulations: A uniform sample of the simulations, embedded.
             summarise: The summary function.
-            sample: Some simulated datasets and their summaries.
             seed: Of the bootstrap.
         """
         for decoder in self._summing:
@@ -131,7 +131,7 @@ class Learner:
         density, z = (self.decoder, z_bar) if z_local is None else (self.local, z_local)
         some = rest[:MASS_DATASETS]
         least_mass = _least_mass(density, s[some], z[some])
-        x, s_x = sample
+        x, s_x = (part[:MAX_DATASETS] for part in simulations.sample)
         few = slice(CALIBRATION_DATASETS)
         bootstrap = torch.Generator().manual_seed(seed)
         return Fitted(

@@ -20,31 +20,40 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mindist import checks, storage
 from mindist.adaptation import (
-    MAX_DATASETS,
     Adaptation,
     Detection,
     Search,
     SummaryNoise,
-    choose_representation,
-    efficient_bandwidth,
 )
 from mindist.adapting import adapt_block
+from mindist.choosing import EmbeddingRule
 from mindist.decoders import DECODERS
-from mindist.features import FourierFeatures, choose_bandwidth
-from mindist.features.bandwidth import efficiency_share, parse_bandwidth
-from mindist.features.embedding import Embedding, local_multiple
-from mindist.features.representation import REPRESENTATIONS, Representation, make_representation
+from mindist.features.bandwidth import parse_bandwidth
+from mindist.features.banks import read_bank
+from mindist.features.embedding import Embedding
+from mindist.features.representation import REPRESENTATIONS
+from mindist.features.sources import Source, read_data
 from mindist.features.stream import embed_simulations
 from mindist.fitted import Fitted
 from mindist.learning import Learner
-from mindist.protocols import Array, Decoder, DensityDecoder, Summary
+from mindist.protocols import (
+    Array,
+    Decoder,
+    DensityDecoder,
+    StoredSimulations,
+    Summary,
+    is_bank,
+)
+from mindist.streaming import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread
 
@@ -217,7 +226,11 @@ class MinimumDistance:
         )
 
     def fit(
-        self, x: Array | Iterable[Any], s: Array | None = None, *, progress: bool = False
+        self,
+        x: Array | Iterable[Any] | StoredSimulations,
+        s: Array | None = None,
+        *,
+        progress: bool = False,
     ) -> MinimumDistance:
         """Learn the decoder and the null distances from simulated datasets.
 
@@ -229,6 +242,11 @@ class MinimumDistance:
                 the decoder are chosen on a random sample of an array, on the leading datasets of an
                 iterator, which therefore has to come in random order. Decoders that need several
                 passes keep the summaries and embeddings of all.
+                Or a bank of simulations on disk, read chunk by chunk: its embeddings are used as
+                they are if they were made with what this estimator chooses on the bank's pilot;
+                otherwise its data, if they were kept, are embedded anew. The result is that of an
+                iterator over the same datasets. The flow decoder needs the data; the MLP decoder
+                keeps the embeddings of all (4 GB for a million datasets and 1,024 features).
             s: Their summaries `(M, d_s)`, if they are known already.
             progress: Whether to show progress bars.
 
@@ -237,74 +255,60 @@ class MinimumDistance:
         """
         # One stream for each purpose: the features do not depend on the simulations, nor the split
         # and the decoder on how the simulations were handed over.
-        sampling, drawing, learning = (torch.Generator().manual_seed(self.seed) for _ in range(3))
-        decoder = copy.deepcopy(self.decoder)
-        summarise = Summariser(self.summary)
-
-        kept: list[tuple[Tensor, Tensor]] = []
-
-        def make_embedding(sample: Tensor, s_sample: Tensor) -> Embedding:
-            kept.append((sample[:MAX_DATASETS], s_sample[:MAX_DATASETS]))
-            made = self._embedding(sample, s_sample, decoder, summarise, sampling, drawing)
-            return made.to(self.device)
-
+        sampling, learning = (torch.Generator().manual_seed(self.seed) for _ in range(2))
+        decoder, summarise = copy.deepcopy(self.decoder), Summariser(self.summary)
         if hasattr(decoder, "progress"):
             decoder.progress = progress
+
+        def choose(sample: Tensor, s_sample: Tensor) -> Embedding:
+            return self._rule.choose(sample, s_sample, summarise, sampling).to(self.device)
+
+        source: Source
+        if is_bank(x):
+            source = read_bank(x, s, summarise, self.device)
+        else:
+            source = read_data(x, s, summarise, sampling, self.device)
         learner = Learner(decoder, detector=self.detector, alpha=self.alpha, generator=learning)
-        simulations = embed_simulations(
-            x,
-            s,
-            summarise=summarise,
-            make_embedding=make_embedding,
-            learner=learner,
-            generator=sampling,
-            device=self.device,
-            progress=progress,
-        )
-        self.fitted_ = learner.finish(simulations, summarise, kept[0], self.seed)
+        simulations = embed_simulations(source, choose, learner, seed=self.seed, progress=progress)
+        self.fitted_ = learner.finish(simulations, summarise, self.seed)
         return self
 
-    def _embedding(
-        self,
-        sample: Tensor,
-        s_sample: Tensor,
-        decoder: Decoder,
-        summarise: Summariser,
-        sampling: torch.Generator,
-        drawing: torch.Generator,
-    ) -> Embedding:
-        """Choose representation and bandwidths on a sample of simulations, and draw features."""
-        representation: Representation | None = None
-        rule = self.representation
-        if rule == "auto":
-            # A density decoder models the observations themselves.
-            dense = isinstance(decoder, DensityDecoder)
-            rule = "raw" if dense else choose_representation(sample, s_sample, self.bandwidth)
-        if rule != "raw":
-            representation = make_representation(rule, sample)
-        seen = sample if representation is None else representation(sample)
-        share = efficiency_share(self.bandwidth)
-        bandwidth = (
-            choose_bandwidth(self.bandwidth, seen, sampling)
-            if share is None
-            else efficient_bandwidth(share, sample, seen, s_sample, summarise, sampling)
-        )
+    def choose_embedding(self, x: Array, s: Array | None = None) -> Embedding:
+        """The embedding that `fit` would choose, given a sample of simulations to choose it on.
 
-        def draw(width: float) -> FourierFeatures:
-            return FourierFeatures.draw(
-                tuple(seen.shape[2:]),
-                self.num_features,
-                bandwidth=width,
-                generator=drawing,
-                frequencies=self.frequencies,
-            )
+        Arguments:
+            x: Simulated datasets `(M, N, *event)`, in random order; 1,000 of them are enough.
+            s: Their summaries `(M, d_s)`, if they are known already.
 
-        wide = draw(bandwidth)
-        multiple = (
-            local_multiple(seen.reshape(*seen.shape[:2], -1), bandwidth) if self.local else None
+        Returns:
+            Representation, bandwidths and features, on the estimator's device: the same as of a fit
+            to an iterator that leads with this sample.
+
+        Example:
+            >>> x = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
+            >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16)
+            >>> mds.choose_embedding(x).mean(x).shape
+            torch.Size([50, 32])
+        """
+        summarise, numpy = Summariser(self.summary), isinstance(x, np.ndarray)
+        data = checks.simulations(checks.as_tensor(x, "x")).to(self.device)
+        given = summarise(data, prefer_numpy=numpy) if s is None else s
+        summaries = checks.summaries(given, len(data), name="s").to(self.device)
+        return self._rule.choose(data, summaries, summarise).to(self.device)
+
+    @property
+    def _rule(self) -> EmbeddingRule:
+        """The settings that decide how observations are embedded."""
+        # A density decoder models the observations themselves.
+        dense = self.representation == "auto" and isinstance(self.decoder, DensityDecoder)
+        return EmbeddingRule(
+            self.bandwidth,
+            "raw" if dense else self.representation,
+            self.local,
+            self.num_features,
+            self.frequencies,
+            self.seed,
         )
-        local = None if multiple is None else draw(multiple * bandwidth)
-        return Embedding(wide, local, representation)
 
     @property
     def event_shape(self) -> torch.Size:
@@ -363,6 +367,30 @@ class MinimumDistance:
         parts = each_in_a_thread(work, blocks)
         result = Adaptation.join(parts)
         return result[0] if single else result
+
+    def adapt_stream(self, datasets: Iterable[Any], *, force: bool = False) -> AdaptationStream:
+        """Adapt any number of datasets, of any lengths, as they are read, in bounded memory.
+
+        Arguments:
+            datasets: Datasets `(N, *event)`, read once, a thousand (or 32 MB) at a time; those of
+                one length are adapted together.
+            force: As for `adapt`.
+
+        Returns:
+            An iterator over pairs of the index of a dataset and its `Adaptation`, in order. What
+            fails (data of another shape or with NaN, a summary that raises) does not end it: such
+            datasets are left out, and listed with their index in its `report`.
+
+        Example:
+            >>> x = torch.randn(600, 20, 2, generator=torch.Generator().manual_seed(0))
+            >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16, bandwidth=1.0).fit(x)
+            >>> stream = mds.adapt_stream([x[0], x[1, :9], x[2] + torch.nan, x[3] + 3])
+            >>> [(index, result.s_star.shape) for index, result in stream]
+            [(0, torch.Size([2])), (1, torch.Size([2])), (3, torch.Size([2]))]
+            >>> stream.report.total, [failure.index for failure in stream.report.failures]
+            (4, [2])
+        """
+        return AdaptationStream(partial(self.adapt, force=force), datasets, self.event_shape)
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""

@@ -11,7 +11,9 @@ has them:
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator
+from inspect import getattr_static
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -125,6 +127,79 @@ class LeaveOneOut(Protocol):
         """Squared distances `(M,)` of the simulations it was fitted on, each held out in turn."""
 
 
+class StoredChunk(Protocol):
+    """Consecutive simulations of a bank, as NumPy arrays."""
+
+    @property
+    def theta(self) -> NDArray[Any]:
+        """Parameters `(m, d_theta)`."""
+
+    @property
+    def s(self) -> NDArray[Any]:
+        """Summaries `(m, d_s)`."""
+
+    @property
+    def z_bar(self) -> NDArray[Any] | None:
+        """Mean embeddings `(m, K)`, if they were stored."""
+
+    @property
+    def x(self) -> NDArray[Any] | None:
+        """Datasets `(m, N, *event)`, if they were kept."""
+
+
+class StoredSimulations(Protocol):
+    """A bank of simulations in random order, larger than memory: `mindist.SimulationBank` is one.
+
+    The first datasets, its pilot, are always kept: an embedding is chosen on them.
+    """
+
+    def __len__(self) -> int:
+        """M, the number of datasets."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all datasets are there."""
+
+    @property
+    def theta(self) -> Any:
+        """Parameters `(M, d_theta)`: an array on disk, which gives NumPy arrays when sliced."""
+
+    @property
+    def s(self) -> Any:
+        """Summaries `(M, d_s)`, likewise."""
+
+    @property
+    def z_bar(self) -> Any | None:
+        """Mean embeddings `(M, K)`, likewise, or None."""
+
+    @property
+    def x(self) -> Any | None:
+        """Datasets `(M, N, *event)`, likewise, or None where they were not kept."""
+
+    @property
+    def pilot(self) -> tuple[Tensor, Tensor]:
+        """The first datasets `(m, N, *event)` and their summaries `(m, d_s)`."""
+
+    @property
+    def embedding_state(self) -> State | None:
+        """`Embedding.state()` of what `z_bar` was made with."""
+
+    def chunks(self) -> Iterator[StoredChunk]:
+        """All simulations in order, a part that fits into memory at a time."""
+
+
+def is_bank(value: object) -> TypeGuard[StoredSimulations]:
+    """Whether an object is a bank of simulations; nothing of it is read from disk for that.
+
+    Example:
+        >>> is_bank(torch.zeros(3))
+        False
+    """
+    names = ("complete", "theta", "s", "z_bar", "x", "pilot", "embedding_state", "chunks")
+    missing = object()
+    return all(getattr_static(value, name, missing) is not missing for name in names)
+
+
 __all__ = [
     "Array",
     "CosineDecoder",
@@ -133,5 +208,8 @@ __all__ = [
     "FeatureMap",
     "LeaveOneOut",
     "State",
+    "StoredChunk",
+    "StoredSimulations",
     "Summary",
+    "is_bank",
 ]

@@ -12,7 +12,7 @@ from mindist.evaluation.measure import measure
 from mindist.evaluation.recipe import needs_npe, shared_npe
 from mindist.evaluation.store import FullDiskError, Store
 from mindist.evaluation.trained import get_method, get_npe, get_reference
-from mindist.tasks.threads import one_thread
+from mindist.threads import one_thread
 
 # Of one simulation in training, relative to NPE: which jobs to begin with, nothing more.
 COSTS = {"npe-rs": 3.0, "mds-dec": 8.0, "mds-kl": 8.0, "rnpe": 2.0, "nnpe": 1.0}

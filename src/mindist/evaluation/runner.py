@@ -8,15 +8,11 @@ thread whatever the number of workers: rows do not depend on it.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from types import FrameType
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any
 
-import joblib
 import pandas as pd
 from tqdm.auto import tqdm
 
@@ -26,7 +22,8 @@ from mindist.evaluation.job import Job, Outcome, work
 from mindist.evaluation.recipe import needs_npe, shared_npe, training_of
 from mindist.evaluation.store import Store, describe
 from mindist.posteriors.guards import quiet, warn_user
-from mindist.tasks.threads import one_thread
+from mindist.simulation.jobs import bar, outcomes, terminable
+from mindist.threads import one_thread
 
 MAX_LISTED = 20
 
@@ -54,10 +51,11 @@ def run(
     missing = [cell for cell in cells if cell not in store]
     failures: dict[str, str] = {}
     # loky's, when it replaces a worker that has kept a large bank in memory: all goes on.
-    with one_thread(), _terminable(), quiet("A worker stopped while some jobs"):
+    with one_thread(), terminable(), quiet("A worker stopped while some jobs"):
         for plan in (_trainings, _measurements):
             jobs = sorted(plan(missing, store), key=lambda job: -job.cost)
-            for outcome in _shown(_outcomes(jobs, store, workers), len(jobs), progress):
+            done = outcomes(partial(work, store=store), jobs, workers, wave=len(jobs))
+            for outcome in _shown(done, len(jobs), progress):
                 for note in outcome.notes:
                     warn_user(note)
                 failures |= _blame(outcome, missing)
@@ -103,17 +101,6 @@ def _measurements(cells: Sequence[Cell], store: Store) -> list[Job]:
     return [Job("measure", tuple(group)) for group in groups.values()]
 
 
-def _outcomes(jobs: Sequence[Job], store: Store, workers: int) -> Iterator[Outcome]:
-    """Outcomes as they come, from this process or from others, which end when this one stops."""
-    if min(workers, len(jobs)) <= 1:
-        yield from (work(job, store) for job in jobs)
-        return
-    with joblib.parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
-        parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1)
-        with closing(parallel(joblib.delayed(work)(job, store) for job in jobs)) as results:
-            yield from results
-
-
 def _blame(outcome: Outcome, missing: Sequence[Cell]) -> dict[str, str]:
     """Errors by cell; where an NPE failed, of every cell that needs it."""
     if outcome.job.kind == "measure" or not outcome.failures:
@@ -130,36 +117,19 @@ def _failed(cells: Sequence[Cell], failures: dict[str, str], total: int) -> Fail
     return FailedCellsError("\n".join([head, *lines]))
 
 
-def _shown(outcomes: Iterator[Outcome], total: int, progress: bool) -> Iterator[Outcome]:
+def _shown(done: Iterator[Outcome], total: int, progress: bool) -> Iterator[Outcome]:
     """Pass outcomes on and say what was done: a bar on a terminal, else a line for each job."""
     terminal = sys.stderr.isatty()
     say: Callable[..., Any] = tqdm.write if terminal else print
-    with tqdm(total=total, disable=not (progress and terminal and total)) as bar:
-        for count, outcome in enumerate(outcomes, 1):
-            bar.set_description(outcome.job.label)
-            bar.update()
+    with bar(total, 0, "job", bool(progress and terminal and total)) as shown:
+        for count, outcome in enumerate(done, 1):
+            shown.set_description(outcome.job.label)
+            shown.update()
             if progress and (outcome.failures or not terminal):
                 end = f", {len(outcome.failures)} failed" if outcome.failures else ""
                 line = f"[{count}/{total}] {outcome.job.label}: {outcome.seconds:.1f} s{end}"
                 say(line, file=sys.stderr)
             yield outcome
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does, through every `finally`."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 __all__ = ["FailedCellsError", "distinct", "rows", "run"]

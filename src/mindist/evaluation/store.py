@@ -14,16 +14,12 @@ store.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +29,13 @@ import pyarrow.parquet as pq
 
 from mindist.evaluation.cell import RESULTS_VERSION, Cell, canonical
 from mindist.posteriors.guards import warn_user
+from mindist.whole import FullDiskError, room_for, write_whole
 
 MARKER = "mindist-results.json"
 KEPT = ("theta", "samples")
 """Columns of lists that a stored cell has besides its rows: see `Store.read_samples`."""
 
 STALE_SECONDS = 3_600  # a temporary file older than this was left by a run that was killed
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class FullDiskError(OSError):
-    """There was no room for a result."""
 
 
 class Store:
@@ -180,45 +172,6 @@ def describe(cell: Cell) -> str:
 def checksum(table: Any) -> str:
     """The SHA-256 of the values of a table, whatever version wrote it."""
     return hashlib.sha256(json.dumps(table.to_pydict(), sort_keys=True).encode()).hexdigest()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, even after a crash."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-@contextmanager
-def room_for(folder: Path, what: str) -> Iterator[None]:
-    """Say clearly that the disk is full, if it is what stops the writing inside."""
-    try:
-        yield
-    except Exception as error:
-        # safetensors has an exception of its own, with the operating system's text.
-        system = isinstance(error, OSError) and error.errno in FULL
-        if isinstance(error, FullDiskError) or not (system or "No space left" in str(error)):
-            raise
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
-        free = shutil.disk_usage(existing).free / 2**20
-        raise FullDiskError(
-            f"The disk is full: no room for {what} in {folder}, {free:.1f} MB are free. Finished "
-            "cells are kept: free some space and give the same command, which will go on from here."
-        ) from error
 
 
 def _matrix(value: Any) -> Any:

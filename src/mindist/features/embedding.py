@@ -10,13 +10,16 @@ contaminated observations from clean ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist.features.fourier import FourierFeatures
-from mindist.features.representation import Representation
+from mindist.features.representation import Representation, restore_representation
+from mindist.protocols import State
 
 CHUNK_BYTES = 2**24  # of raw data represented at once
 
@@ -118,6 +121,51 @@ class Embedding:
             features=self.features.to(device),
             local=None if self.local is None else self.local.to(device),
             representation=None if self.representation is None else self.representation.to(device),
+        )
+
+    def state(self) -> State:
+        """Plain values and tensors that rebuild it, all but a function as representation.
+
+        Example:
+            >>> wide = FourierFeatures.draw((2,), 4, bandwidth=1.0, generator=torch.Generator())
+            >>> Embedding.from_state(*Embedding(wide, None, None).state()).features.bandwidth
+            1.0
+        """
+        config: dict[str, Any] = {
+            "event_shape": list(self.features.event_shape),
+            "fitted_bandwidth": self.features.bandwidth,
+        }
+        tensors = {"features.weight": self.features.weight}
+        if self.local is not None:
+            config["local_bandwidth"] = self.local.bandwidth
+            tensors["local_features.weight"] = self.local.weight
+        if self.representation is not None:
+            config["representation"], own = self.representation.state()
+            tensors |= {f"representation.{name}": value for name, value in own.items()}
+        return config, tensors
+
+    @classmethod
+    def from_state(
+        cls,
+        config: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        representation: Callable[[Any], Any] | None = None,
+    ) -> Embedding:
+        """Rebuild from `state`, and the function that was the representation, if any.
+
+        Further values and tensors are ignored: a fitted estimator keeps its own beside these.
+        """
+
+        def kernel(name: str, bandwidth: float) -> FourierFeatures:
+            shape = torch.Size(config["event_shape"])
+            return FourierFeatures(tensors[f"{name}.weight"], shape, bandwidth)
+
+        narrow, prefix = "local_bandwidth" in config, "representation."
+        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        return cls(
+            kernel("features", config["fitted_bandwidth"]),
+            kernel("local_features", config["local_bandwidth"]) if narrow else None,
+            restore_representation(config.get("representation"), own, representation),
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from sbi.neural_nets import posterior_nn
 from torch import Tensor, nn
 
 from mindist.posteriors.guards import NoTracker, quiet
+from mindist.posteriors.sbi_streaming import StreamedNPE, material
 from mindist.posteriors.seeding import seeded
+from mindist.protocols import StoredSimulations
 
 # Warnings of sbi and its libraries that our own calls cause and that say nothing to our users.
 HARMLESS: tuple[str, ...] = (
@@ -35,8 +38,8 @@ HARMLESS: tuple[str, ...] = (
 
 def train_npe(
     prior: Any,
-    theta: Tensor,
-    x: Tensor,
+    theta: Tensor | StoredSimulations,
+    x: Tensor | None = None,
     *,
     density_estimator: str = "nsf",
     embedding_net: nn.Module | None = None,
@@ -55,7 +58,11 @@ def train_npe(
 
     Arguments:
         prior: A torch distribution, or any prior that sbi takes.
-        theta: Parameters `(M, d_theta)`.
+        theta: Parameters `(M, d_theta)`; or a bank of simulations (`mindist.simulate`), alone. Of a
+            bank, without an embedding net, parameters and summaries are read into memory. With
+            one, its data are: whole up to 256 MB, otherwise in each epoch in random blocks, from
+            which batches are drawn; the last tenth is for validation, and the first 64 MB of the
+            data give the scales for sbi's standardisation.
         x: What to condition on: summaries `(M, d_s)`, or datasets `(M, N, *event)` together with
             an embedding net.
         density_estimator: One of sbi's, such as "nsf", "maf", "mdn" or "zuko_nsf".
@@ -73,13 +80,15 @@ def train_npe(
     Returns:
         A `DirectPosterior`.
     """
-    device, default = theta.device, "independent" if embedding_net is None else "structured"
+    default = "independent" if embedding_net is None else "structured"
     net = nn.Identity() if embedding_net is None else copy.deepcopy(embedding_net)
+    theta, x, kept = material(theta, x, embedding_net)
+    device, method = theta.device, NPE if kept is None else partial(StreamedNPE, kept)
     with seeded(seed, device), quiet(*HARMLESS, stdout=not show_progress):
         build: Callable[..., Any] = posterior_nn(
             density_estimator, z_score_x=z_score_x or default, embedding_net=net
         )
-        inference = NPE(
+        inference = method(
             prior,
             density_estimator=build,
             device=str(device),

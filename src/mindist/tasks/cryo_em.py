@@ -28,7 +28,7 @@ from mindist.tasks.image_formation import Microscope, standardise
 from mindist.tasks.molecule import Molecule, synthetic_chain
 from mindist.tasks.set_network import SetNetwork
 from mindist.tasks.task import Task
-from mindist.tasks.threads import one_thread
+from mindist.threads import one_thread
 
 IMAGES_AT_ONCE = 128  # half a megabyte of pixels, which stays in cache
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.tasks.threads import one_thread
+from mindist.threads import one_thread
 
 HSP90_SHA256 = "218c48ca3b409124960f735304863a9b15406815ea08afe01a0bdea1fb9aeb22"
 HSP90_VARIABLE = "MINDIST_HSP90"

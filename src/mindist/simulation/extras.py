@@ -1,0 +1,28 @@
+"""Libraries that only a bank needs, imported when it does, with a message that names the extra."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def need(name: str, extra: str = "bank") -> Any:
+    """Import a module, or say what to install.
+
+    Example:
+        >>> need("no_such_library")
+        Traceback (most recent call last):
+            ...
+        ImportError: Simulation banks need no_such_library. Install it with: pip install
+        'mindist[bank]'
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        raise ImportError(
+            f"Simulation banks need {missing}. Install it with: pip install 'mindist[{extra}]'"
+        ) from error
+
+
+__all__ = ["need"]

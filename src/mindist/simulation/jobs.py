@@ -1,0 +1,111 @@
+"""Many jobs through joblib: outcomes as they come, in bounded memory, stopped cleanly.
+
+One process by default, `workers` processes of this machine (loky), or whatever cluster the caller
+has chosen by `joblib.parallel_config("dask")` or `"ray"`. Nothing here knows what a job is: the
+simulation bank and the experiment runner both run theirs through it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+from mindist.simulation.extras import need
+
+Job = TypeVar("Job")
+Outcome = TypeVar("Outcome")
+
+# Jobs for each process whose outcomes may wait: joblib hands out new ones whether or not anybody
+# has taken the old ones, so that a slow writer would gather all of them in memory.
+WAVE = 16
+
+
+def outcomes(
+    function: Callable[[Job], Outcome], jobs: Sequence[Job], workers: int, wave: int | None = None
+) -> Iterator[Outcome]:
+    """What a function gives for each job, as they come; other processes end when this one stops.
+
+    Arguments:
+        function: Called with one job. In another process, unless there is one worker and no
+            cluster; then it and the jobs are pickled, by value where they come from `__main__`.
+        jobs: What to do; begun in this order.
+        workers: Processes, where no cluster was chosen.
+        wave: How many outcomes may be in memory at most; 16 for each process by default.
+
+    Example:
+        >>> list(outcomes(abs, [-1, -2], workers=1))
+        [1, 2]
+    """
+    if not jobs or (min(workers, len(jobs)) <= 1 and not on_cluster()):
+        yield from map(function, jobs)
+        return
+    parallel, streams = _parallel(workers)
+    size = wave or WAVE * parallel.n_jobs if streams else 2 * parallel.n_jobs
+    delayed = need("joblib").delayed
+    for first in range(0, len(jobs), size):
+        results = parallel(delayed(function)(job) for job in jobs[first : first + size])
+        with closing(results) if streams else nullcontext():
+            yield from results
+
+
+def _parallel(workers: int) -> tuple[Any, bool]:
+    """What runs jobs in other processes, and whether it gives outcomes as they come (Ray: no)."""
+    joblib = need("joblib")
+    if not on_cluster():
+        # The context ends here, before the first outcome: the caller's own is untouched.
+        with joblib.parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+            return joblib.Parallel(return_as="generator_unordered", batch_size=1), True
+    backend, chosen = joblib.parallel.get_active_backend()
+    num = joblib.effective_n_jobs(chosen if chosen not in (None, 1) else -1)
+    streams = backend.supports_return_generator
+    how = "generator_unordered" if streams else "list"
+    return joblib.Parallel(n_jobs=num, return_as=how, batch_size=1), streams
+
+
+def on_cluster() -> bool:
+    """Whether the caller has chosen other processes than loky's: those of Dask or Ray, say."""
+    joblib = sys.modules.get("joblib")
+    if joblib is None:
+        return False
+    name = type(joblib.parallel.get_active_backend()[0]).__name__
+    if name == "ThreadingBackend":
+        raise ValueError(
+            "joblib: expected a backend of processes, got threads, which share the generators that "
+            "simulators draw from. Choose 'loky', 'dask' or 'ray'."
+        )
+    return name not in ("LokyBackend", "SequentialBackend")
+
+
+@contextmanager
+def bar(total: int, done: int, unit: str, progress: bool | None) -> Iterator[Any]:
+    """A bar with the time left on a terminal; silent elsewhere, unless progress is True."""
+    from tqdm.auto import tqdm  # looks for a notebook when it is imported
+
+    shown = sys.stderr.isatty() if progress is None else progress
+    with tqdm(total=total, initial=done, unit=unit, disable=not shown, smoothing=0.1) as shown_bar:
+        yield shown_bar
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM end what is inside as Ctrl-C does, through every `finally`."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+__all__ = ["bar", "on_cluster", "outcomes", "terminable"]

@@ -1,0 +1,185 @@
+"""Adapting any number of observed datasets, of different lengths, in bounded memory.
+
+Datasets are read a window at a time; those of a window that have the same length are adapted
+together; results come out in the order of the datasets. What goes wrong with a dataset is recorded
+with its index, and the others go on: a batch that fails is halved until the culprits are alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.adaptation import Adaptation, Status
+
+# Of 100 observations each, in two kernels of 512 features: eight of the blocks that `adapt` shares
+# out among threads.
+WINDOW_DATASETS = 1_000
+WINDOW_BYTES = 2**25  # of observed data; adaptations take a few times as much
+
+
+@dataclass(frozen=True)
+class StreamFailure:
+    """A dataset without an adapted summary, and why.
+
+    Arguments:
+        index: Of the dataset in the stream, from 0.
+        message: What was wrong with it.
+    """
+
+    index: int
+    message: str
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """What became of the datasets of a stream so far.
+
+    Arguments:
+        adapted: How many have a summary that was moved.
+        unchanged: How many were well specified: their observed summary is used.
+        failures: The others: unusable data, a summary that fails, a search that found nothing.
+
+    Example:
+        >>> print(StreamReport(7, 2, (StreamFailure(3, "x: expected finite observations."),)))
+        10 datasets: 7 adapted, 2 unchanged, 1 failed.
+          dataset 3: x: expected finite observations.
+    """
+
+    adapted: int
+    unchanged: int
+    failures: tuple[StreamFailure, ...]
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return len(self.failures)
+
+    @property
+    def total(self) -> int:
+        """How many there were."""
+        return self.adapted + self.unchanged + self.failed
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.total:,} datasets: {self.adapted:,} adapted, {self.unchanged:,} unchanged, "
+            f"{self.failed:,} failed."
+        )
+        return "\n".join([head, *(f"  dataset {f.index}: {f.message}" for f in self.failures)])
+
+
+class AdaptationStream(Iterator[tuple[int, Adaptation]]):
+    """Pairs of the index of a dataset and its adaptation, in order, computed as they are asked for.
+
+    Datasets that failed are left out, and listed in the report; so is one for which no better
+    summary was found, whose adaptation, at the observed summary, comes out all the same.
+
+    Arguments:
+        adapt: Adapts batches `(B, N, *event)`.
+        datasets: Datasets `(N, *event)`, tensors or NumPy arrays, read once.
+        event_shape: The shape of one observation.
+    """
+
+    def __init__(
+        self,
+        adapt: Callable[[Tensor], Adaptation],
+        datasets: Iterable[Any],
+        event_shape: torch.Size,
+    ) -> None:
+        if not isinstance(datasets, Iterable):
+            raise TypeError(
+                "datasets: expected an iterable of datasets (N, *event), such as a list or a "
+                f"generator, got {type(datasets).__name__}. One dataset is for adapt."
+            )
+        self._adapt, self._event_shape = adapt, event_shape
+        self._adapted = self._unchanged = 0
+        self._failures: list[StreamFailure] = []
+        self._results = self._run(iter(datasets))
+
+    def __next__(self) -> tuple[int, Adaptation]:
+        return next(self._results)
+
+    @property
+    def report(self) -> StreamReport:
+        """Counts and failures of the datasets whose turn has come."""
+        failures = sorted(self._failures, key=lambda failure: failure.index)
+        return StreamReport(self._adapted, self._unchanged, tuple(failures))
+
+    def _run(self, datasets: Iterator[Any]) -> Iterator[tuple[int, Adaptation]]:
+        for window in self._windows(enumerate(datasets)):
+            groups: dict[tuple[Any, ...], list[int]] = {}
+            for index, x in window.items():
+                groups.setdefault((x.shape, x.dtype, x.device), []).append(index)
+            found: dict[int, Adaptation] = {}
+            for indices in groups.values():
+                self._adapt_group(window, indices, found)
+            for index in sorted(found):
+                self._count(index, found[index])
+                yield index, found[index]
+
+    def _windows(self, datasets: Iterator[tuple[int, Any]]) -> Iterator[dict[int, Tensor]]:
+        """Usable datasets by index, as many as are held at once.
+
+        Where reading fails, what was read before is adapted first.
+        """
+        window: dict[int, Tensor] = {}
+        size = 0
+        try:
+            for index, dataset in datasets:
+                x = self._usable(index, dataset)
+                if x is None:
+                    continue
+                window[index], size = x, size + x.nbytes
+                if len(window) >= WINDOW_DATASETS or size >= WINDOW_BYTES:
+                    yield window
+                    window, size = {}, 0
+        except Exception:
+            yield window
+            raise
+        yield window
+
+    def _usable(self, index: int, dataset: Any) -> Tensor | None:
+        try:
+            batch, single = checks.observed(dataset, self._event_shape)
+            if not single:
+                raise ValueError(
+                    f"x: expected one dataset at a time, got a batch of shape {tuple(batch.shape)}."
+                    " Let the iterable yield its datasets one by one."
+                )
+        except Exception as error:  # of anything that is not a dataset
+            self._failures.append(StreamFailure(index, str(error)))
+            return None
+        return batch[0].clone()  # a reader may use its memory again for the next one
+
+    def _adapt_group(
+        self, window: dict[int, Tensor], indices: list[int], found: dict[int, Adaptation]
+    ) -> None:
+        """Adapt datasets of one shape together; where that fails, each half by itself."""
+        try:
+            results = self._adapt(torch.stack([window[index] for index in indices]))
+        except Exception as error:  # whatever a user's summary raises
+            if len(indices) == 1:
+                message = f"{type(error).__name__}: {error}"
+                self._failures.append(StreamFailure(indices[0], message))
+                return
+            half = len(indices) // 2
+            self._adapt_group(window, indices[:half], found)
+            self._adapt_group(window, indices[half:], found)
+            return
+        found |= {index: results[row] for row, index in enumerate(indices)}
+
+    def _count(self, index: int, adaptation: Adaptation) -> None:
+        if adaptation.status is Status.KEPT_OBSERVED:
+            self._failures.append(StreamFailure(index, Status.KEPT_OBSERVED.message))
+        elif adaptation.adapted:
+            self._adapted += 1
+        else:
+            self._unchanged += 1
+
+
+__all__ = ["AdaptationStream", "StreamFailure", "StreamReport"]
