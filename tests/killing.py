@@ -1,7 +1,7 @@
 """Kill a run at random moments until it is done; what was complete must not be simulated again.
 
 The full size, by hand: `python tests/killing.py FOLDER 200 20 WORKERS` builds a bank of 200 chunks
-with 20 SIGKILLs and compares it with one that nobody interrupted.
+of 10 datasets with 20 SIGKILLs and compares it with one that nobody interrupted.
 """
 
 import os
@@ -18,13 +18,15 @@ def complete(path):
     return {int(p.parent.name) for p in Path(path).glob("chunks/[0-9]*/zarr.json")}
 
 
+ROWS = 10  # of a chunk
+
+
 def start(path, chunks, workers, log):
     pid = os.fork()
     if not pid:
-        # A session of its own: its workers are not of this one, and end by themselves.
         os.environ["LOG"] = str(log)
         os.environ["SLEEP"] = "0.002"
-        cases.simulate(path, 10 * chunks, cases.logged, workers=workers)
+        cases.simulate(path, ROWS * chunks, cases.logged, chunk=ROWS, workers=workers)
         os._exit(0)
     return pid
 
@@ -51,7 +53,7 @@ def run(folder, chunks, kills, workers, seed=0):
 def simulated_again(path, history):
     """Rows that a run simulated although their chunk was complete before it."""
     theta = cases.mindist.SimulationBank.open(path).theta[:]
-    chunk_of = {row.tobytes().hex(): i // 10 for i, row in enumerate(theta)}
+    chunk_of = {row.tobytes().hex(): i // ROWS for i, row in enumerate(theta)}
     again, done = [], set()
     for log, now in history:
         again += [line for line in log.read_text().split() if chunk_of.get(line) in done]
@@ -65,7 +67,7 @@ def main(folder, chunks, kills, workers):
     print("complete after each run:", *(len(done) for _, done in history), flush=True)
     again = simulated_again(folder / "bank", history)
     os.environ["LOG"] = str(folder / "log-whole")
-    cases.simulate(folder / "whole", 10 * chunks, cases.logged)
+    cases.simulate(folder / "whole", ROWS * chunks, cases.logged, chunk=ROWS)
     calls = sum(len(log.read_text().split()) for log, _ in history)
     whole = len((folder / "log-whole").read_text().split())
     same = cases.contents(folder / "bank") == cases.contents(folder / "whole")
