@@ -75,5 +75,7 @@ def simulate(out, num=60, simulator=one_by_one, **options):
 def contents(path):
     """The bytes of every file of the arrays, without the dated records."""
     root = Path(path)
-    files = sorted(p for p in root.glob("*/**/*") if p.is_file() and root / "chunks" not in p.parents)
+    files = sorted(
+        p for p in root.glob("*/**/*") if p.is_file() and root / "chunks" not in p.parents
+    )
     return {str(p.relative_to(root)): p.read_bytes() for p in files}

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import bank_cases as cases
@@ -35,10 +36,8 @@ def by_parameter(theta):
         raise KeyError("one")
     if kind == 2:
         while True:
-            try:
+            with suppress(Exception):
                 time.sleep(60)
-            except Exception:  # noqa: S110
-                pass
     if kind == 3:
         cases.hang_in_compiled_code()
     if kind == 4:
@@ -54,7 +53,10 @@ def test_every_kind_of_failure_and_calls_after_it(limited):
     here = Call(by_parameter, 3, ())(np.zeros(1), 5, None).x
     kinds = {1: "raised", 2: "timed out", 3: "timed out", 4: "raised", 5: "wrong shape"}
     texts = {1: "KeyError: 'one'", 2: "took more than 0.3 s", 3: "took more than 0.3 s"}
-    texts |= {4: "its process ended: it crashed, or the system ended it", 5: "expected shape (3,), got (4,)"}
+    texts |= {
+        4: "its process ended: it crashed, or the system ended it",
+        5: "expected shape (3,), got (4,)",
+    }
     for number in kinds:
         problem = call(np.array([float(number)]), 5, None)
         assert (problem.kind, problem.error) == (kinds[number], texts[number])

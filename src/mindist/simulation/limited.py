@@ -1,8 +1,8 @@
 """A time limit that holds whatever the simulator does: calls in a process that can be ended.
 
 The process interrupts itself by an alarm, which ends a loop of Python or a sleep and costs nothing.
-Compiled code may never look at a signal: then the caller kills the process and takes another. And if
-the caller itself is gone, a timer outside of Python's lock ends the process.
+Compiled code may never look at a signal: then the caller kills the process and takes another. And
+if the caller itself is gone, a timer outside of Python's lock ends the process.
 """
 
 from __future__ import annotations
