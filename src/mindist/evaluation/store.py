@@ -20,7 +20,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,10 +30,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mindist import parquet
+from mindist.atomic import write_whole
 from mindist.evaluation.cell import RESULTS_VERSION, Cell, canonical
 from mindist.posteriors.guards import warn_user
+from mindist.storage import read_json
 
 MARKER = "mindist-results.json"
+MAX_CELL_BYTES = 2**32  # the samples of a thousand datasets take a tenth of this
 KEPT = ("theta", "samples")
 """Columns of lists that a stored cell has besides its rows: see `Store.read_samples`."""
 
@@ -75,7 +78,7 @@ class Store:
         marker = self.folder / MARKER
         if marker.is_file():
             try:
-                version = json.loads(marker.read_text())["results_version"]
+                version = read_json(marker)["results_version"]
             except (ValueError, KeyError, TypeError):
                 raise ValueError(
                     f"folder: {marker} is damaged. If {self.folder} holds results of mindist, "
@@ -147,15 +150,17 @@ class Store:
         if not path.is_file():
             return None
         try:
-            table = pq.read_table(io.BytesIO(path.read_bytes()))
-            metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
-            why = "it belongs to another configuration"
-            if metadata.get("mindist.configuration") == canonical(cell):
-                why = "its checksum does not match its rows"
-                if metadata.get("mindist.sha256") == checksum(table):
-                    return table
-        except (pa.ArrowException, OSError, ValueError) as error:
-            why = f"it cannot be read ({str(error).splitlines()[0][:80]})"
+            with parquet.opened(path.read_bytes(), path, MAX_CELL_BYTES) as file:
+                table = file.read()
+                metadata = table.schema.metadata or {}
+                why = "it belongs to another configuration"
+                if metadata.get(b"mindist.configuration") == canonical(cell).encode():
+                    why = "its checksum does not match its rows"
+                    if metadata.get(b"mindist.sha256") == checksum(table).encode():
+                        return table
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            # A TypeError or a RecursionError for values that no cell has.
+            why = f"it cannot be read ({str(error).splitlines()[0][:160]})"
         warn_user(f"{path}: {why}; the cell {describe(cell)} is computed again.")
         return None
 
@@ -180,27 +185,6 @@ def describe(cell: Cell) -> str:
 def checksum(table: Any) -> str:
     """The SHA-256 of the values of a table, whatever version wrote it."""
     return hashlib.sha256(json.dumps(table.to_pydict(), sort_keys=True).encode()).hexdigest()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, even after a crash."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 @contextmanager
@@ -236,4 +220,4 @@ def _remove_stale(folder: Path) -> None:
             continue  # another process was faster
 
 
-__all__ = ["FullDiskError", "Store", "checksum", "describe", "room_for", "write_whole"]
+__all__ = ["FullDiskError", "Store", "checksum", "describe", "room_for"]
