@@ -7,7 +7,8 @@ numbers of a represented observation; H, B, R, m, q are sizes that one part has 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 from mindist import storage
 from mindist.adaptation import Search
 from mindist.decoders import DECODERS
+from mindist.features.bandwidth import parse_bandwidth
 from mindist.features.representation import REPRESENTATIONS, Encoded
 from mindist.layout import Settings, Sizes
 
@@ -96,10 +98,10 @@ def _plain(settings: Settings) -> None:
     for name in ("continuous", "local"):
         if name in settings:
             settings.flag(name)
-    if isinstance(settings.values.get("bandwidth"), str):
-        settings.word("bandwidth")
-    else:
+    if not isinstance(settings.values.get("bandwidth"), str):
         settings.number("bandwidth", positive=True)
+    with _naming(settings, "bandwidth"):
+        parse_bandwidth(settings.values["bandwidth"])
     settings.word("frequencies", ("sobol", "orthogonal", "random"))
     if "detection" in settings:
         settings.word("detection", ("combined", "distance"))
@@ -128,6 +130,17 @@ def _search(search: Settings) -> None:
     for start in starts:
         if not isinstance(start, str):
             Settings(search.file, {"starts": start}, search.where).numbers("starts")
+    with _naming(search, "solver"):
+        Search(**search.values)
+
+
+@contextmanager
+def _naming(settings: Settings, name: str) -> Iterator[None]:
+    """Name the file in what a part of mindist says of a setting."""
+    try:
+        yield
+    except ValueError as error:
+        raise settings.refuse(name, f"something else ({error})") from error
 
 
 def _representation(settings: Settings, sizes: Sizes, event: tuple[int, ...]) -> tuple[int, ...]:

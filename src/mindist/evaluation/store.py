@@ -157,7 +157,9 @@ class Store:
                 if metadata.get(b"mindist.configuration") == canonical(cell).encode():
                     why = "its checksum does not match its rows"
                     if metadata.get(b"mindist.sha256") == checksum(table).encode():
-                        return table
+                        why = "its columns are not those of a cell"
+                        if _fits(table.schema):
+                            return table
         except (OSError, ValueError, TypeError, RecursionError) as error:
             # A TypeError or a RecursionError for values that no cell has.
             why = f"it cannot be read ({str(error).splitlines()[0][:160]})"
@@ -203,6 +205,21 @@ def room_for(folder: Path, what: str) -> Iterator[None]:
             f"The disk is full: no room for {what} in {folder}, {free:.1f} MB are free. Finished "
             "cells are kept: free some space and give the same command, which will go on from here."
         ) from error
+
+
+def _fits(schema: Any) -> bool:
+    """Whether samples and parameters, if there are any, are lists of numbers."""
+    for name, depth in (("theta", 1), ("samples", 2)):
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        for _ in range(depth):
+            if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+                return bool(pa.types.is_null(kind))
+            kind = kind.value_type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+            return False
+    return "dataset" in schema.names
 
 
 def _matrix(value: Any) -> Any:
