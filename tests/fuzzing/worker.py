@@ -1,6 +1,6 @@
 """Loads mutated files, one after the other, and says before and after each what happens.
 
-    python worker.py FORMAT FOLDER FIRST END SEED
+    python worker.py FORMAT[,FORMAT...] FOLDER FIRST END SEED
 
 It prints `begin I` and then `end I OUTCOME`. If it dies or falls silent in between, file I did it.
 """
@@ -71,10 +71,9 @@ def outcome(target: Target, path: Path, watch: Watch) -> str:
         watch.on = False
 
 
-def main(name: str, folder: Path, first: int, end: int, seed: int) -> None:
+def main(name: str, folder: Path, first: int, end: int, seed: int, watch: Watch) -> None:
     """Load the mutated files of some numbers."""
-    warnings.simplefilter("ignore")
-    target, watch = TARGETS[name], Watch()
+    target = TARGETS[name]
     place = folder / "seeds"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -84,8 +83,7 @@ def main(name: str, folder: Path, first: int, end: int, seed: int) -> None:
             target.load(path)
         except target.allowed:
             continue
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    print("ready", flush=True)
+    print("ready", name, flush=True)
     for index in range(first, end):
         path = prepare(folder, target, seeds, index, seed)
         print("begin", index, flush=True)
@@ -99,5 +97,10 @@ def main(name: str, folder: Path, first: int, end: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    name, folder, *numbers = sys.argv[1:]
-    main(name, Path(folder), *map(int, numbers))
+    names, folder, *numbers = sys.argv[1:]
+    first, end, seed = map(int, numbers)
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    watch = Watch()
+    for name in names.split(","):
+        main(name, Path(folder), first, end, seed, watch)
