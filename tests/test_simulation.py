@@ -18,6 +18,7 @@ import torch
 import zarr
 
 import mindist
+from mindist.full_disk import FullDiskError
 from mindist.simulation.failure import SimulationError
 from mindist.simulation.lock import BankLockedError, locked
 from mindist.simulation.plan import Settings
@@ -25,7 +26,6 @@ from mindist.simulation.probe import probe
 from mindist.simulation.seeds import draw_seed
 from mindist.simulation.sources import Sources
 from mindist.tasks import GaussianTask
-from mindist.whole import FullDiskError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -2,6 +2,7 @@
 
 from mindist.adaptation import Adaptation, Detection, Search
 from mindist.minimum_distance import MinimumDistance
+from mindist.observed import read_observed
 from mindist.posteriors import RobustPosterior
 from mindist.simulating import simulate
 from mindist.simulation.bank import SimulationBank
@@ -13,6 +14,7 @@ __all__ = [
     "RobustPosterior",
     "Search",
     "SimulationBank",
+    "read_observed",
     "simulate",
 ]
 __version__ = "0.1.0"

@@ -44,6 +44,7 @@ from mindist.features.representation import REPRESENTATIONS
 from mindist.features.sources import Source, read_data
 from mindist.features.stream import embed_simulations
 from mindist.fitted import Fitted
+from mindist.fitted_layout import check_estimator
 from mindist.learning import Learner
 from mindist.protocols import (
     Array,
@@ -435,6 +436,7 @@ class MinimumDistance:
             device: Where to compute.
         """
         config, tensors = storage.read_artefact(path, "MinimumDistance")
+        check_estimator(os.fspath(path), config, tensors)
         fitted = Fitted.from_state(config, tensors, summary, representation)
         options = {"stay": 0.0, "reweight": 0} | config["search"]
         starts = tuple(s if isinstance(s, str) else tuple(s) for s in options["starts"])

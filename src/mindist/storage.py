@@ -1,8 +1,10 @@
 """Fitted objects on disk: a folder with `mindist.json` and `tensors.safetensors`.
 
 Loading executes nothing. The JSON file carries a format version and checksums of both files; a
-truncated, altered or newer artefact gives an error that says which it is. A new artefact is
-written beside the old one and renamed into place.
+truncated, altered or newer artefact gives an error that says which it is. A checksum shows damage,
+not good will: whoever alters a file can compute it again. So what rebuilds an object from an
+artefact checks every value first (`mindist.layout`). A new artefact is written beside the old one
+and renamed into place (`mindist.atomic`).
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from mindist.atomic import left_aside, whole_folder
+
 JSON_NAME, TENSORS_NAME = "mindist.json", "tensors.safetensors"
 FORMAT_VERSION = 1
+MAX_JSON_BYTES = 2**24  # a fitted estimator's is some 5 KB
 
 
 def write_artefact(
@@ -33,15 +37,13 @@ def write_artefact(
         config: JSON-able settings.
         tensors: Named tensors.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays, and what it points to is replaced
     empty = target.is_dir() and not any(target.iterdir())
     if target.exists() and not empty and not (target / JSON_NAME).is_file():
         raise FileExistsError(
             f"path: {target} exists and is not a mindist artefact. Choose a new or empty folder."
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
+    with whole_folder(target) as scratch:
         contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         safetensors.torch.save_file(contiguous, scratch / TENSORS_NAME)
         header = {
@@ -51,55 +53,103 @@ def write_artefact(
             "config": config,
         }
         header["sha256"] = _digest(_canonical(header))
-        (scratch / JSON_NAME).write_text(json.dumps(header, indent=2) + "\n")
-        scratch.chmod(0o755)
-        if target.exists() and not empty:
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-            os.replace(target, old / "artefact")
-            os.replace(scratch, target)
-            shutil.rmtree(old)
-        else:
-            os.replace(scratch, target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        text = json.dumps(header, indent=2) + "\n"
+        (scratch / JSON_NAME).write_text(text, encoding="utf-8")
 
 
 def read_artefact(
     path: str | os.PathLike[str], kind: str
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what `write_artefact` wrote, after checking its version and checksums."""
+    """Read what `write_artefact` wrote, after checking its version and checksums.
+
+    Raises:
+        FileNotFoundError: There is no artefact at `path`.
+        ValueError: It is damaged, of another kind, or newer than this version of mindist.
+    """
     folder = Path(path)
     if not (folder / JSON_NAME).is_file():
-        raise FileNotFoundError(
-            f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}, found none at {folder}. "
-            "Give the path that was passed to save."
-        )
-    try:
-        header = json.loads((folder / JSON_NAME).read_text())
-        version, found = int(header["format_version"]), header["kind"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder / JSON_NAME, "it is not the JSON that save wrote") from error
+        raise _missing(folder)
+    header = _header(folder / JSON_NAME)
+    version, found = header.get("format_version"), header.get("kind")
+    if type(version) is not int or version < 1 or not isinstance(found, str):
+        raise damaged(folder / JSON_NAME, "it is not the JSON that save wrote")
     if version > FORMAT_VERSION:
         raise ValueError(
             f"path: {folder} has format version {version}, newer than {FORMAT_VERSION}, the newest "
             "that this version of mindist reads. Upgrade mindist to load it."
         )
     claimed = header.pop("sha256", None)
-    if claimed != _digest(_canonical(header)):
-        raise _damaged(folder / JSON_NAME, "its checksum does not match its content")
+    try:
+        intact = claimed == _digest(_canonical(header))
+    except RecursionError:
+        intact = False
+    if not intact:
+        raise damaged(folder / JSON_NAME, "its checksum does not match its content")
     if found != kind:
         raise ValueError(f"path: {folder} holds a {found}, expected a {kind}. Load it as that.")
-    if not (folder / TENSORS_NAME).is_file():
-        raise _damaged(folder / TENSORS_NAME, "it is missing")
-    blob = (folder / TENSORS_NAME).read_bytes()
-    if header["tensors_sha256"] != _digest(blob):
-        raise _damaged(folder / TENSORS_NAME, "its checksum does not match: truncated or altered")
-    return header["config"], safetensors.torch.load(blob)
+    config = header.get("config")
+    if not isinstance(config, dict):
+        raise damaged(folder / JSON_NAME, "it has no settings")
+    return config, _tensors(folder / TENSORS_NAME, header.get("tensors_sha256"))
 
 
-def _damaged(file: Path, why: str) -> ValueError:
+def damaged(file: Path, why: str) -> ValueError:
+    """The error for a file that mindist did not write like this."""
     return ValueError(
         f"path: {file} is damaged: {why}. Restore it from a copy, or fit and save again."
+    )
+
+
+def read_json(file: Path) -> Any:
+    """The content of a JSON file of moderate size.
+
+    Raises:
+        ValueError: It is too large, too deeply nested, or no JSON. Numbers may be NaN or infinite:
+            who uses them has to check.
+    """
+    size = file.stat().st_size
+    if size > MAX_JSON_BYTES:
+        raise damaged(file, f"it has {size:,} bytes, and mindist writes no JSON so large")
+    try:
+        return json.loads(file.read_bytes().decode("utf-8"))
+    except RecursionError:
+        raise damaged(file, "it is nested too deeply") from None
+    except ValueError as error:
+        raise damaged(file, "it is not the JSON that save wrote") from error
+
+
+def _header(file: Path) -> dict[str, Any]:
+    header = read_json(file)
+    if not isinstance(header, dict):
+        raise damaged(file, "it is not the JSON that save wrote")
+    return header
+
+
+def _tensors(file: Path, checksum: object) -> dict[str, Tensor]:
+    if not file.is_file():
+        raise damaged(file, "it is missing")
+    try:
+        blob = file.read_bytes()
+        if checksum != _digest(blob):
+            raise damaged(file, "its checksum does not match: truncated or altered")
+        return safetensors.torch.load(blob)
+    except MemoryError:
+        raise damaged(file, "it does not fit into memory") from None
+    except (safetensors.SafetensorError, KeyError, RuntimeError) as error:
+        # A KeyError for a type of number that torch has not, a RuntimeError for odd shapes.
+        raise damaged(file, "it does not hold tensors as save writes them") from error
+
+
+def _missing(folder: Path) -> FileNotFoundError:
+    aside = left_aside(folder)
+    advice = (
+        "Give the path that was passed to save."
+        if aside is None
+        else f"A save was interrupted: what was there before is at {aside}; move it back."
+    )
+    return FileNotFoundError(
+        f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}, found none at {folder}. "
+        f"{advice}"
     )
 
 
@@ -109,3 +159,6 @@ def _digest(content: bytes) -> str:
 
 def _canonical(header: dict[str, Any]) -> bytes:
     return json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+
+
+__all__ = ["FORMAT_VERSION", "damaged", "read_artefact", "read_json", "write_artefact"]

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mindist.atomic import write_whole
 from mindist.benchmark.growth import Line
 from mindist.benchmark.machine import machine, now, versions
 from mindist.benchmark.row import Row
@@ -63,7 +64,7 @@ class Record:
         """Write the JSON file, and return its path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / NAME
-        path.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+        write_whole(path, (json.dumps(self.to_json(), indent=1) + "\n").encode())
         return path
 
     def to_json(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mindist.atomic import write_whole
 from mindist.benchmark.adaptation import adaptation_rows
 from mindist.benchmark.decoder import decoder_rows
 from mindist.benchmark.detection import detection_rows
@@ -74,7 +75,7 @@ def write(record: Record, folder: Path) -> None:
         ).name
         for quantity in quantities
     ]
-    (folder / TABLE_NAME).write_text(markdown(record, figures), encoding="utf-8")
+    write_whole(folder / TABLE_NAME, markdown(record, figures).encode())
 
 
 def _on_threads(

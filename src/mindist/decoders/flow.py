@@ -233,7 +233,13 @@ class FlowDecoder:
         parameters = {
             k.removeprefix("flow."): v for k, v in tensors.items() if k.startswith("flow.")
         }
-        decoder.flow.load_state_dict(parameters)
+        try:
+            decoder.flow.load_state_dict(parameters)
+        except RuntimeError as error:
+            raise ValueError(
+                "decoder: expected the weights of the flow that the stored settings describe, got "
+                f"others ({str(error).splitlines()[0]}). Fit and save the estimator again."
+            ) from error
         decoder._freeze(features.num_features)
         return decoder
 

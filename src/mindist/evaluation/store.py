@@ -27,11 +27,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mindist import parquet
+from mindist.atomic import write_whole
 from mindist.evaluation.cell import RESULTS_VERSION, Cell, canonical
+from mindist.full_disk import FullDiskError, room_for
 from mindist.posteriors.guards import warn_user
-from mindist.whole import FullDiskError, room_for, write_whole
+from mindist.storage import read_json
 
 MARKER = "mindist-results.json"
+MAX_CELL_BYTES = 2**32  # the samples of a thousand datasets take a tenth of this
 KEPT = ("theta", "samples")
 """Columns of lists that a stored cell has besides its rows: see `Store.read_samples`."""
 
@@ -67,7 +71,7 @@ class Store:
         marker = self.folder / MARKER
         if marker.is_file():
             try:
-                version = json.loads(marker.read_text())["results_version"]
+                version = read_json(marker)["results_version"]
             except (ValueError, KeyError, TypeError):
                 raise ValueError(
                     f"folder: {marker} is damaged. If {self.folder} holds results of mindist, "
@@ -139,15 +143,19 @@ class Store:
         if not path.is_file():
             return None
         try:
-            table = pq.read_table(io.BytesIO(path.read_bytes()))
-            metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
-            why = "it belongs to another configuration"
-            if metadata.get("mindist.configuration") == canonical(cell):
-                why = "its checksum does not match its rows"
-                if metadata.get("mindist.sha256") == checksum(table):
-                    return table
-        except (pa.ArrowException, OSError, ValueError) as error:
-            why = f"it cannot be read ({str(error).splitlines()[0][:80]})"
+            with parquet.opened(path.read_bytes(), path, MAX_CELL_BYTES) as file:
+                table = file.read()
+                metadata = table.schema.metadata or {}
+                why = "it belongs to another configuration"
+                if metadata.get(b"mindist.configuration") == canonical(cell).encode():
+                    why = "its checksum does not match its rows"
+                    if metadata.get(b"mindist.sha256") == checksum(table).encode():
+                        why = "its columns are not those of a cell"
+                        if _fits(table.schema):
+                            return table
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            # A TypeError or a RecursionError for values that no cell has.
+            why = f"it cannot be read ({str(error).splitlines()[0][:160]})"
         warn_user(f"{path}: {why}; the cell {describe(cell)} is computed again.")
         return None
 
@@ -174,6 +182,21 @@ def checksum(table: Any) -> str:
     return hashlib.sha256(json.dumps(table.to_pydict(), sort_keys=True).encode()).hexdigest()
 
 
+def _fits(schema: Any) -> bool:
+    """Whether samples and parameters, if there are any, are lists of numbers."""
+    for name, depth in (("theta", 1), ("samples", 2)):
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        for _ in range(depth):
+            if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+                return bool(pa.types.is_null(kind))
+            kind = kind.value_type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+            return False
+    return "dataset" in schema.names
+
+
 def _matrix(value: Any) -> Any:
     """A list of lists from parquet, as one array."""
     return pd.DataFrame(list(value)).to_numpy()
@@ -189,4 +212,4 @@ def _remove_stale(folder: Path) -> None:
             continue  # another process was faster
 
 
-__all__ = ["FullDiskError", "Store", "checksum", "describe", "room_for", "write_whole"]
+__all__ = ["FullDiskError", "Store", "checksum", "describe", "room_for"]

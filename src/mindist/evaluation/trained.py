@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from mindist import checks, storage
+from mindist.atomic import write_whole
 from mindist.baselines import METHODS, Method, NeuralPosterior
 from mindist.baselines.mds import robust_method, unfitted
 from mindist.baselines.method import Simulations
@@ -111,7 +112,8 @@ def get_estimator(store: Store, bank: BankSpec, recipe: Recipe) -> MinimumDistan
         mds, x = unfitted(VARIANTS[fit.method], summary, options_of(bank, fit)), simulate_bank(bank)
         start = time.perf_counter()
         mds.fit(x.x).save(path)
-        (path / SECONDS_NAME).write_text(f"{time.perf_counter() - start:.3f}\n")
+        seconds = f"{time.perf_counter() - start:.3f}\n"
+        write_whole(path / SECONDS_NAME, seconds.encode())
 
     what = f"the {fit.method} of {bank.task}"
     load = MinimumDistance.load

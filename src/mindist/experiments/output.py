@@ -22,8 +22,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mindist import parquet, storage
+from mindist.atomic import write_whole
 from mindist.evaluation.cell import RESULTS_VERSION
-from mindist.evaluation.store import Store, checksum, room_for, write_whole
+from mindist.evaluation.store import MAX_CELL_BYTES, Store, checksum, room_for
 from mindist.posteriors.guards import warn_user
 
 MARKER = "mindist-reproduce.json"
@@ -124,11 +126,12 @@ def rows_as_parquet(rows: pd.DataFrame) -> bytes:
 def read_rows(path: Path) -> pd.DataFrame | None:
     """The rows of a Parquet file that is whole, else None."""
     try:
-        table = pq.read_table(io.BytesIO(path.read_bytes()))
+        with parquet.opened(path.read_bytes(), path, MAX_CELL_BYTES) as file:
+            table = file.read()
         metadata = table.schema.metadata or {}
-        if metadata.get(b"mindist.sha256", b"").decode() != checksum(table):
+        if metadata.get(b"mindist.sha256") != checksum(table).encode():
             return None
-    except (pa.ArrowException, OSError, ValueError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     rows: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
     return rows
@@ -137,7 +140,7 @@ def read_rows(path: Path) -> pd.DataFrame | None:
 def read_json(path: Path) -> Any:
     """The content of a JSON file, None if it is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return storage.read_json(path)
     except (OSError, ValueError):
         return None
 

@@ -7,6 +7,7 @@ imports its library.
 """
 
 from mindist.posteriors.backend import Backend, Component
+from mindist.posteriors.pickled import load_pickled_posterior
 from mindist.posteriors.robust import RobustPosterior
 
-__all__ = ["Backend", "Component", "RobustPosterior"]
+__all__ = ["Backend", "Component", "RobustPosterior", "load_pickled_posterior"]

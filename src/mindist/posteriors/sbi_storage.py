@@ -12,7 +12,9 @@ Like `sbi_bridge.py`, this file imports sbi.
 
 from __future__ import annotations
 
+import math
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,12 +25,17 @@ from sbi.utils.sbiutils import Standardize
 from torch import Tensor, nn
 
 from mindist import storage
+from mindist.layout import Settings
 from mindist.posteriors.embedding import EmbeddingSummary
 from mindist.posteriors.guards import quiet
 from mindist.posteriors.sbi_training import HARMLESS
 from mindist.posteriors.seeding import seeded
 
 KIND = "NeuralPosterior"
+ESTIMATORS = ("mdn", "made", "maf", "maf_rqs", "nsf") + tuple(
+    f"zuko_{name}" for name in ("nice", "maf", "nsf", "ncsf", "sospf", "naf", "unaf", "gf", "bpf")
+)
+MAX_INPUT = 2**24  # numbers of a dataset; more are believed of a file with as many weights
 
 
 def save_posterior(
@@ -91,6 +98,7 @@ def load_posterior(
         A `DirectPosterior`, and the stored summary or None.
     """
     config, tensors = storage.read_artefact(path, KIND)
+    _check(Path(path), config, tensors)
     state, summary_state = _part(tensors, "estimator."), _part(tensors, "summary.")
     net = nn.Identity() if embedding_net is None else embedding_net
     with seeded(0), quiet(*HARMLESS, stdout=True), torch.no_grad():
@@ -102,7 +110,7 @@ def load_posterior(
         if config["standardised"]:
             net = owner._embedding_net
             owner._embedding_net = _behind_standardiser(net, state, "_embedding_net.0.")
-        estimator.load_state_dict(state, strict=True)
+        _fill(path, "posterior", estimator, state)
         posterior = DirectPosterior(estimator.eval(), prior, device="cpu")
     if config["summary"] is None:
         return posterior, None
@@ -113,7 +121,7 @@ def load_posterior(
         )
     if config["summary"]["standardised"]:
         summary_net = _behind_standardiser(summary_net, summary_state, "0.")
-    summary_net.load_state_dict(summary_state, strict=True)
+    _fill(path, "summary_net", summary_net, summary_state)
     shape, fixed_size = config["summary"]["condition_shape"], config["summary"]["fixed_size"]
     return posterior, EmbeddingSummary(summary_net, torch.Size(shape), fixed_size=fixed_size)
 
@@ -130,11 +138,48 @@ def _standardised(embedding: nn.Module) -> bool:
 
 def _behind_standardiser(net: nn.Module, state: dict[str, Tensor], prefix: str) -> nn.Module:
     """`Sequential(Standardize, net)`, with the shapes of the stored mean and scale."""
-    mean, std = (
-        next(value for name, value in state.items() if name.endswith(prefix + statistic))
+    found = [
+        value
         for statistic in ("_mean", "_std")
-    )
-    return nn.Sequential(Standardize(mean.clone(), std.clone()), net)
+        for name, value in state.items()
+        if name.endswith(prefix + statistic)
+    ]
+    if len(found) != 2:
+        raise ValueError(
+            f"path: expected the mean and the scale of a standardiser, got {len(found)} tensors. "
+            "Train and save the posterior again."
+        )
+    return nn.Sequential(Standardize(*(value.clone() for value in found)), net)
+
+
+def _check(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """A network is built before its weights are loaded: what it is made from must be sensible."""
+    settings = Settings(path / storage.JSON_NAME, config)
+    settings.word("density_estimator", ESTIMATORS)
+    settings.flag("standardised")
+    shapes = [(settings, "input_shape"), (settings, "condition_shape")]
+    if settings.values.get("summary", settings) is not None:
+        own = settings.part("summary")
+        own.flag("fixed_size")
+        own.flag("standardised")
+        shapes.append((own, "condition_shape"))
+    elements = max(MAX_INPUT, sum(value.numel() for value in tensors.values()))
+    for part, name in shapes:
+        if math.prod(part.shape(name)) > elements:
+            raise part.refuse(name, f"at most {elements} numbers")
+
+
+def _fill(
+    path: str | os.PathLike[str], name: str, net: nn.Module, state: dict[str, Tensor]
+) -> None:
+    """Load stored weights into a network that has to be like the stored one."""
+    try:
+        net.load_state_dict(state, strict=True)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"{name}: expected a network with the names and shapes of the weights in "
+            f"{os.fspath(path)}, got another one, or the file is damaged: {str(error)[:300]}"
+        ) from error
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ epsilon or the posteriors of four datasets, has a row of its own.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
+from mindist.atomic import write_whole
 from mindist.report.coverage import plot_coverage
 from mindist.report.curves import PUBLISHED, plot_curves
 from mindist.report.detection import ALPHA, plot_rejections
@@ -310,8 +312,10 @@ def save_png_and_svg(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
     with figure_style():
-        figure.savefig(png, dpi=150, metadata={"Software": None})
-        figure.savefig(svg, dpi=150, metadata={"Date": None, "Creator": None})
+        for path, left_out in ((png, ("Software",)), (svg, ("Date", "Creator"))):
+            buffer, none = io.BytesIO(), dict.fromkeys(left_out)
+            figure.savefig(buffer, dpi=150, format=path.suffix[1:], metadata=none)
+            write_whole(path, buffer.getvalue())
     return png, svg
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from mindist.atomic import write_whole
 from mindist.report.table import Table
 
 MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -80,10 +80,7 @@ def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
     """Write the page, making its folder; the old one stays until the new one is complete."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".page") as folder:
-        new = Path(folder) / path.name
-        new.write_text(render_page(page), encoding="utf-8")
-        new.replace(path)
+    write_whole(path, render_page(page).encode())
     return path
 
 

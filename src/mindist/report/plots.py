@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
+from mindist.atomic import write_whole
 from mindist.fitted import Fitted
 
 # Colours of Okabe and Ito, told apart by colour-blind readers and in grey.
@@ -123,5 +125,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure, making its folder, and return the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=150, format=path.suffix.removeprefix(".") or "png")
+    write_whole(path, buffer.getvalue())
     return path

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mindist.full_disk import room_for
 from mindist.simulation import zarr_arrays
 from mindist.simulation.plan import Schema
 from mindist.simulation.records import (
@@ -38,7 +39,6 @@ from mindist.simulation.records import (
     write_group,
 )
 from mindist.simulation.work import Chunk, NumPy
-from mindist.whole import room_for
 
 PARTS = ("theta", "s", "valid", "x", "pilot", "z_bar", "embedding", "chunks")
 

@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mindist.whole import write_whole
+from mindist.atomic import write_whole
 
 KIND = "mindist simulation bank"
 FORMAT_VERSION = 1

@@ -1,11 +1,9 @@
-"""Files that are there whole or not at all, and a clear word when the disk is full."""
+"""A clear word when the disk is full."""
 
 from __future__ import annotations
 
 import errno
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,27 +13,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 class FullDiskError(OSError):
     """There was no room for a result."""
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, even after a crash."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 @contextmanager
@@ -57,4 +34,4 @@ def room_for(folder: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-__all__ = ["FullDiskError", "room_for", "write_whole"]
+__all__ = ["FullDiskError", "room_for"]
