@@ -123,23 +123,21 @@ class MinimumDistance:
         number = parse_bandwidth(bandwidth)
         checks.even(num_features, "num_features")
         checks.choice(frequencies, ("sobol", "orthogonal", "random"), "frequencies")
-        if isinstance(decoder, str):
-            checks.choice(decoder, tuple(DECODERS), "decoder")
-            decoder = DECODERS[decoder]()
+        decoder = checks.decoder(decoder, tuple(DECODERS))
         self.summary = summary
         self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
-        if isinstance(representation, str):
-            checks.choice(representation, ("auto", "raw", *REPRESENTATIONS), "representation")
-        self.representation = representation
-        self.local = bool(local)
+        self.representation = checks.representation(
+            representation, ("auto", "raw", *REPRESENTATIONS)
+        )
+        self.local = checks.flag(local, "local")
         self.detector = checks.choice(detector, ("combined", "distance"), "detector")
         self.num_features = num_features
         self.frequencies = frequencies
-        self.decoder = decoder
+        self.decoder = DECODERS[decoder]() if isinstance(decoder, str) else decoder
         self.search = Search() if search is None else search
         self.alpha = alpha
-        self.seed = checks.integer(seed, "seed")
-        self.device = torch.device(device)
+        self.seed = checks.seed(seed)
+        self.device = checks.device(device)
 
     @property
     def alpha(self) -> float:
@@ -160,6 +158,7 @@ class MinimumDistance:
 
     @search.setter
     def search(self, value: Search) -> None:
+        checks.search_options(value, Search)
         if value.divergence == "kl" and not isinstance(self.decoder, DensityDecoder):
             raise ValueError(
                 "search: the KL divergence needs a density q(x given s); expected decoder='flow', "
@@ -334,6 +333,7 @@ class MinimumDistance:
             `objective_star`, is never larger there than at the observed summary; `distance_star`,
             the plain distance, is reported beside it.
         """
+        force = checks.flag(force, "force")
         batch, single = checks.observed(x, self.event_shape)
         batch = batch.to(self.device)
         detection, z_bar = self._detect(batch)
@@ -428,7 +428,7 @@ class MinimumDistance:
 
     def to(self, device: str | torch.device) -> MinimumDistance:
         """Move the fitted estimator to a device and return it."""
-        self.device = torch.device(device)
+        self.device = checks.device(device)
         if hasattr(self, "fitted_"):
             self.fitted_ = self.fitted_.to(self.device)
         return self

@@ -28,6 +28,7 @@ PRODUCT_DIMENSIONS = (
     8  # in more a product is faster: 40 ms for 76 at D = 25, .21 s for .48 at 1,024
 )
 CANCELLED = 1e-6  # of the squared norms: the distance still has 10 digits
+LEAST = 1e-100  # of a bandwidth, whose square and inverse square are then numbers
 NUMBER = r"\d*\.?\d+"
 
 
@@ -104,10 +105,17 @@ def parse_bandwidth(rule: float | str) -> float:
         match = re.fullmatch(rf"\s*({NUMBER})?\s*\*?\s*median\s*", rule)
         if match is None:
             raise checks.bad_bandwidth_rule(rule)
-        rule = float(match.group(1) or 1.0)
-    if not (rule > 0 and rule < float("inf")):
+        return _within(float(match.group(1) or 1.0), rule)
+    return _within(checks.number(rule, "bandwidth", checks.BANDWIDTHS), rule)
+
+
+def _within(value: float, rule: object) -> float:
+    """A positive number whose square is one too."""
+    if not (0 < value < math.inf):
         raise checks.bad_bandwidth_rule(rule)
-    return float(rule)
+    if not LEAST < value < 1 / LEAST:
+        raise checks.extreme_bandwidth(value)
+    return value
 
 
 def efficiency_share(rule: float | str) -> float | None:
