@@ -180,9 +180,16 @@ def positive_bandwidth(bandwidth: float) -> float:
             "zero bandwidth: at least half of the simulated observations are identical. Check the "
             "simulator, or give a positive number as bandwidth."
         )
+    if not LEAST_BANDWIDTH < bandwidth < 1 / LEAST_BANDWIDTH:
+        raise ValueError(
+            f"bandwidth: expected between {LEAST_BANDWIDTH} and {1 / LEAST_BANDWIDTH}, got "
+            f"{bandwidth:.3g}. Measure the data in other units, such as x / x.std(), and a "
+            "bandwidth that is a number with them."
+        )
     return bandwidth
 
 
+LEAST_BANDWIDTH = 1e-100  # whose square and inverse square are numbers
 BANDWIDTHS = (
     "a positive number, 'median', a multiple such as '0.5 median', or an efficiency above 0% and "
     "below 100% such as '95% efficient'"
@@ -192,14 +199,6 @@ BANDWIDTHS = (
 def bad_bandwidth_rule(rule: object) -> ValueError:
     """The error for a bandwidth that is neither a positive number nor a rule we know."""
     return ValueError(f"bandwidth: expected {BANDWIDTHS}, got {rule!r}.")
-
-
-def extreme_bandwidth(bandwidth: float) -> ValueError:
-    """The error for a bandwidth, or data, whose squares leave the range of float64."""
-    return ValueError(
-        f"bandwidth: expected a number between 1e-100 and 1e100, got {bandwidth:.3g}. Measure the "
-        "data in other units, x / x.std(), say, and the bandwidth with them."
-    )
 
 
 def warn_inefficient(share: float, reached: float, multiple: float) -> None:
@@ -268,6 +267,16 @@ def representation(value: Any, names: Sequence[str]) -> Any:
             f"to vectors (n, D), got {_shown(value)}."
         )
     return value
+
+
+def enough_to_fit(num_simulations: int) -> int:
+    """How many simulations a decoder is fitted to: some to learn from, some to judge by."""
+    if num_simulations < 2:
+        raise ValueError(
+            "x: expected some hundreds of simulated datasets, 380 to detect at alpha = 0.05, got so "
+            f"few that {num_simulations} are left to fit a decoder to. Simulate more."
+        )
+    return num_simulations
 
 
 def calibration_size(num_simulations: int, fraction: float, alpha: float) -> int:

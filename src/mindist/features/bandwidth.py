@@ -28,7 +28,6 @@ PRODUCT_DIMENSIONS = (
     8  # in more a product is faster: 40 ms for 76 at D = 25, .21 s for .48 at 1,024
 )
 CANCELLED = 1e-6  # of the squared norms: the distance still has 10 digits
-LEAST = 1e-100  # of a bandwidth, whose square and inverse square are then numbers
 NUMBER = r"\d*\.?\d+"
 
 
@@ -49,7 +48,19 @@ def median_distance(x: Tensor, generator: torch.Generator) -> float:
     """
     pooled = x.reshape(x.shape[0] * x.shape[1], -1)
     chosen = torch.randperm(len(pooled), generator=generator)[:MAX_OBSERVATIONS].to(x.device)
-    return float(_distances(pooled[chosen].double()).median())
+    points = pooled[chosen].double()
+    unit = power_of_two(float(points.abs().median()))  # squares are then numbers
+    return unit * float(_distances(points / unit).median())
+
+
+def power_of_two(size: float) -> float:
+    """The power of two below a size, by which a division is exact; 1 where the size is 0.
+
+    Example:
+        >>> power_of_two(5.0), power_of_two(1e-30) == 2.0**-100, power_of_two(0.0)
+        (4.0, True, 1.0)
+    """
+    return math.ldexp(1.0, math.frexp(size)[1] - 1) if 0 < size < math.inf else 1.0
 
 
 def _distances(x: Tensor) -> Tensor:
@@ -113,9 +124,7 @@ def _within(value: float, rule: object) -> float:
     """A positive number whose square is one too."""
     if not (0 < value < math.inf):
         raise checks.bad_bandwidth_rule(rule)
-    if not LEAST < value < 1 / LEAST:
-        raise checks.extreme_bandwidth(value)
-    return value
+    return checks.positive_bandwidth(value)
 
 
 def efficiency_share(rule: float | str) -> float | None:
