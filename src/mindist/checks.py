@@ -139,6 +139,18 @@ def observed(x: Array, event_shape: Sequence[int], name: str = "x") -> tuple[Ten
     return batch, single
 
 
+def within_range(x: Tensor, dtype: torch.dtype, name: str = "x") -> Tensor:
+    """Finite observations that are finite in another precision, too."""
+    largest = torch.finfo(dtype).max
+    if torch.finfo(x.dtype).max > largest and x.numel() and x.abs().amax() > largest:
+        raise ValueError(
+            f"{name}: expected observations of at most {largest:.3g}, the largest number of "
+            f"{dtype}, in which the simulations came, got {float(x.abs().amax()):.3g}. Clip such "
+            "observations, or fit to simulations in float64."
+        )
+    return x
+
+
 def summaries(
     value: Any, num_datasets: int, dim: int | None = None, name: str = "summary"
 ) -> Tensor:
@@ -273,8 +285,8 @@ def enough_to_fit(num_simulations: int) -> int:
     """How many simulations a decoder is fitted to: some to learn from, some to judge by."""
     if num_simulations < 2:
         raise ValueError(
-            "x: expected some hundreds of simulated datasets, 380 to detect at alpha = 0.05, got so "
-            f"few that {num_simulations} are left to fit a decoder to. Simulate more."
+            "x: expected some hundreds of simulated datasets, 380 to detect at alpha = 0.05, got "
+            f"so few that {num_simulations} are left to fit a decoder to. Simulate more."
         )
     return num_simulations
 
@@ -372,9 +384,10 @@ def device(value: Any, name: str = "device") -> torch.device:
             f"{name}: expected a device of torch such as 'cpu', 'cuda' or 'cuda:1', got "
             f"{_shown(value)}."
         ) from None
-    if made.type == "cuda" and (made.index or 0) >= torch.cuda.device_count():
+    # torch reads the index of a device as a number of 8 bits: "cuda:999" has index -25.
+    if made.type == "cuda" and not 0 <= (made.index or 0) < torch.cuda.device_count():
         raise ValueError(
-            f"{name}: expected a device that torch can use here, got {str(made)!r}; torch sees "
+            f"{name}: expected a device that torch can use here, got {_shown(value)}; torch sees "
             f"{torch.cuda.device_count()} CUDA devices. Pass 'cpu', or install a build of torch "
             "and a driver for this GPU."
         )

@@ -317,8 +317,8 @@ class MinimumDistance:
             x: One dataset `(N, *event)` or a batch `(B, N, *event)`; N may differ from the
                 simulations'.
         """
-        batch, single = checks.observed(x, self.event_shape)
-        detection, _ = self._detect(batch.to(self.device))
+        batch, single = self._observed(x)
+        detection, _ = self._detect(batch)
         return detection[0] if single else detection
 
     def adapt(self, x: Array, *, force: bool = False) -> Adaptation:
@@ -334,8 +334,7 @@ class MinimumDistance:
             the plain distance, is reported beside it.
         """
         force = checks.flag(force, "force")
-        batch, single = checks.observed(x, self.event_shape)
-        batch = batch.to(self.device)
+        batch, single = self._observed(x)
         detection, z_bar = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
         fitted = replace(self._fitted(), noise=self.noise)
@@ -363,6 +362,16 @@ class MinimumDistance:
         parts = each_in_a_thread(work, blocks)
         result = Adaptation.join(parts)
         return result[0] if single else result
+
+    def _observed(self, x: Array) -> tuple[Tensor, bool]:
+        """A checked batch, and whether one dataset was given.
+
+        In the precision of the simulations: the mean of three counts is another number in float64
+        than in float32, and would then be unlike every simulated one.
+        """
+        batch, single = checks.observed(x, self.event_shape)
+        dtype = self._fitted().probe.dtype
+        return checks.within_range(batch, dtype).to(self.device, dtype), single
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""

@@ -8,7 +8,8 @@ with t the top eigenvalue of S. Without simulation i, up to the change of t,
 .. math:: r_i^\top (A - \tfrac1M r_i r_i^\top)^{-1} r_i = \frac{q_i}{1 - q_i / M} .
 
 The damping bounds the condition number by a hundred, so that products may be taken in the precision
-of the residuals.
+of the residuals. A residual that may be nothing but rounding has length 0: where a summary tells
+everything (the mean of zeros and ones), all of them are, and which is larger says nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from torch import Tensor
 from mindist.protocols import State
 
 DAMPING = 0.01  # of the top eigenvalue; the powers in `statistics` were measured with it
+# The squared length of a residual that float32 may have made: 3e-13 for embeddings that are a
+# function of the summary. Residuals of N observations are about 1/N.
+ROUNDED = 1e-11
 BLOCK_ROWS = 1_024  # 4 MB of residuals at K = 512, float64
 
 
@@ -59,10 +63,11 @@ class Mahalanobis:
 
     def squared(self, residual: Tensor) -> Tensor:
         """q of residuals `(B, K)`, `(B,)`, float64, computed in their precision."""
+        beyond = squared_length(residual) > ROUNDED
         if residual.dtype == torch.float64:
-            return (residual @ self.whitener).square().sum(1)
+            return (residual @ self.whitener).square().sum(1) * beyond
         parts = [(r @ self._single).square().sum(1) for r in residual.split(BLOCK_ROWS)]
-        return torch.cat(parts).double() * self._unit.square()
+        return torch.cat(parts).double() * self._unit.square() * beyond
 
     @cached_property
     def _unit(self) -> Tensor:
@@ -97,9 +102,14 @@ class Mahalanobis:
         return cls(tensors["whitener"], config["num_simulations"])
 
 
+def squared_length(residual: Tensor) -> Tensor:
+    """Squared lengths `(B,)`, float64, of residuals `(B, K)`."""
+    return residual.square().sum(1).double()
+
+
 def finite_log(squared: Tensor) -> Tensor:
     """The logarithm of squared lengths, finite at 0."""
     return squared.clamp(min=torch.finfo(squared.dtype).tiny).log()
 
 
-__all__ = ["Mahalanobis", "finite_log"]
+__all__ = ["ROUNDED", "Mahalanobis", "finite_log", "squared_length"]
