@@ -51,6 +51,12 @@ def as_tensor(value: Any, name: str) -> Tensor:
             f"{name}: expected real numbers, got {value.dtype}. Pass real and imaginary"
             " parts as two coordinates."
         )
+    if value.layout != torch.strided or value.is_quantized or value.is_nested:
+        raise TypeError(
+            f"{name}: expected an ordinary, dense tensor, got one with layout {value.layout} and "
+            f"dtype {value.dtype}. Convert it first, for example with {name}.to_dense() or "
+            f"{name}.dequantize()."
+        )
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
@@ -133,6 +139,18 @@ def observed(x: Array, event_shape: Sequence[int], name: str = "x") -> tuple[Ten
     return batch, single
 
 
+def within_range(x: Tensor, dtype: torch.dtype, name: str = "x") -> Tensor:
+    """Finite observations that are finite in another precision, too."""
+    largest = torch.finfo(dtype).max
+    if torch.finfo(x.dtype).max > largest and x.numel() and x.abs().amax() > largest:
+        raise ValueError(
+            f"{name}: expected observations of at most {largest:.3g}, the largest number of "
+            f"{dtype}, in which the simulations came, got {float(x.abs().amax()):.3g}. Clip such "
+            "observations, or fit to simulations in float64."
+        )
+    return x
+
+
 def summaries(
     value: Any, num_datasets: int, dim: int | None = None, name: str = "summary"
 ) -> Tensor:
@@ -174,15 +192,25 @@ def positive_bandwidth(bandwidth: float) -> float:
             "zero bandwidth: at least half of the simulated observations are identical. Check the "
             "simulator, or give a positive number as bandwidth."
         )
+    if not LEAST_BANDWIDTH < bandwidth < 1 / LEAST_BANDWIDTH:
+        raise ValueError(
+            f"bandwidth: expected between {LEAST_BANDWIDTH} and {1 / LEAST_BANDWIDTH}, got "
+            f"{bandwidth:.3g}. Measure the data in other units, such as x / x.std(), and a "
+            "bandwidth that is a number with them."
+        )
     return bandwidth
+
+
+LEAST_BANDWIDTH = 1e-100  # whose square and inverse square are numbers
+BANDWIDTHS = (
+    "a positive number, 'median', a multiple such as '0.5 median', or an efficiency above 0% and "
+    "below 100% such as '95% efficient'"
+)
 
 
 def bad_bandwidth_rule(rule: object) -> ValueError:
     """The error for a bandwidth that is neither a positive number nor a rule we know."""
-    return ValueError(
-        f"bandwidth: expected a positive number, 'median', a multiple such as '0.5 median', or an "
-        f"efficiency above 0% and below 100% such as '95% efficient', got {rule!r}."
-    )
+    return ValueError(f"bandwidth: expected {BANDWIDTHS}, got {rule!r}.")
 
 
 def warn_inefficient(share: float, reached: float, multiple: float) -> None:
@@ -207,11 +235,60 @@ def no_sampling_noise() -> ValueError:
 
 def level(alpha: float) -> float:
     """A test's level, between 0 and 1."""
-    if not 0 < alpha < 1:
+    value = number(alpha, "alpha", "a level between 0 and 1 such as 0.05")
+    if not 0 < value < 1:
         raise ValueError(
             f"alpha: expected a level between 0 and 1, got {alpha}. The usual is 0.05."
         )
-    return float(alpha)
+    return value
+
+
+def search_options(value: Any, kind: type) -> Any:
+    """Options of a search, in their own class."""
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"search: expected a {kind.__name__}, got {_shown(value)}. Pass its options to it, for "
+            f"example search=mindist.{kind.__name__}(reweight=0)."
+        )
+    return value
+
+
+def decoder(value: Any, names: Sequence[str]) -> Any:
+    """The name of a decoder, or an unfitted decoder."""
+    if isinstance(value, str):
+        return choice(value, names, "decoder")
+    methods = ("fit", "basis", "basis_and_jacobian", "__call__")
+    if isinstance(value, type) or not all(callable(getattr(value, m, None)) for m in methods):
+        words = ", ".join(map(repr, names))
+        raise TypeError(
+            f"decoder: expected one of {words}, or an unfitted decoder with the methods of "
+            f"mindist.protocols.Decoder, got {_shown(value)}. Of a class of decoders pass an "
+            "instance, such as RidgeDecoder()."
+        )
+    return value
+
+
+def representation(value: Any, names: Sequence[str]) -> Any:
+    """The name of a representation, or a function."""
+    if isinstance(value, str):
+        return choice(value, names, "representation")
+    if not callable(value):
+        words = ", ".join(map(repr, names))
+        raise TypeError(
+            f"representation: expected one of {words}, or a function of observations (n, *event) "
+            f"to vectors (n, D), got {_shown(value)}."
+        )
+    return value
+
+
+def enough_to_fit(num_simulations: int) -> int:
+    """How many simulations a decoder is fitted to: some to learn from, some to judge by."""
+    if num_simulations < 2:
+        raise ValueError(
+            "x: expected some hundreds of simulated datasets, 380 to detect at alpha = 0.05, got "
+            f"so few that {num_simulations} are left to fit a decoder to. Simulate more."
+        )
+    return num_simulations
 
 
 def calibration_size(num_simulations: int, fraction: float, alpha: float) -> int:
@@ -228,11 +305,121 @@ def calibration_size(num_simulations: int, fraction: float, alpha: float) -> int
 
 
 def integer(value: Any, name: str) -> int:
-    """A whole number of any integer type."""
+    """A whole number of any integer type.
+
+    Example:
+        >>> integer(np.int64(3), "seed"), integer(torch.tensor(3), "seed")
+        (3, 3)
+    """
     try:
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}: expected a whole number, got {value!r}.") from None
+        raise TypeError(f"{name}: expected a whole number, got {_shown(value)}.") from None
+
+
+def seed(value: Any, name: str = "seed") -> int:
+    """A whole number that torch's generators take."""
+    if not -(2**63) <= integer(value, name) < 2**64:
+        raise ValueError(
+            f"{name}: expected a whole number of at most 64 bits, got {value}. Take it modulo "
+            "2**64."
+        )
+    return integer(value, name)
+
+
+def number(value: Any, name: str, expected: str = "a number") -> float:
+    """A real number of any type: not text, not None, not True, not an array of several.
+
+    Example:
+        >>> number(np.float32(0.5), "alpha"), number(torch.tensor(2), "alpha")
+        (0.5, 2.0)
+        >>> number("5%", "alpha")
+        Traceback (most recent call last):
+            ...
+        TypeError: alpha: expected a number, got '5%'.
+    """
+    try:
+        if isinstance(value, str | bytes | bool | np.bool_):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name}: expected {expected}, got {_shown(value)}.") from None
+
+
+def seconds(value: Any, name: str) -> float:
+    """A time of at least 0."""
+    time = number(value, name, "a number of seconds, or None for no limit")
+    if not time >= 0:
+        raise ValueError(f"{name}: expected at least 0 seconds, got {value}.")
+    return time
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False: a text such as "no" would count as true.
+
+    Example:
+        >>> flag("no", "local")
+        Traceback (most recent call last):
+            ...
+        TypeError: local: expected True or False, got 'no'.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}: expected True or False, got {_shown(value)}.")
+    return bool(value)
+
+
+def device(value: Any, name: str = "device") -> torch.device:
+    """A device of torch that this machine has.
+
+    Example:
+        >>> device("gpu")
+        Traceback (most recent call last):
+            ...
+        ValueError: device: expected a device of torch such as 'cpu', 'cuda' or 'cuda:1', got 'gpu'.
+    """
+    try:
+        made = torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ValueError(
+            f"{name}: expected a device of torch such as 'cpu', 'cuda' or 'cuda:1', got "
+            f"{_shown(value)}."
+        ) from None
+    # torch reads the index of a device as a number of 8 bits: "cuda:999" has index -25.
+    if made.type == "cuda" and not 0 <= (made.index or 0) < torch.cuda.device_count():
+        raise ValueError(
+            f"{name}: expected a device that torch can use here, got {_shown(value)}; torch sees "
+            f"{torch.cuda.device_count()} CUDA devices. Pass 'cpu', or install a build of torch "
+            "and a driver for this GPU."
+        )
+    return made
+
+
+def sizes(value: Any, name: str = "sample_shape") -> tuple[int, ...]:
+    """A shape: whole numbers of at least 0 in a tuple, not one number.
+
+    Example:
+        >>> sizes(5)
+        Traceback (most recent call last):
+            ...
+        TypeError: sample_shape: expected a shape, a tuple of whole numbers, got 5. Pass (5,).
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        hint = f" Pass ({value},)." if isinstance(value, int) else " One axis of 5 is (5,)."
+        raise TypeError(
+            f"{name}: expected a shape, a tuple of whole numbers, got {_shown(value)}.{hint}"
+        )
+    shape = tuple(integer(size, name) for size in value)
+    if any(size < 0 for size in shape):
+        raise ValueError(f"{name}: expected numbers of at least 0, got {shape}.")
+    return shape
+
+
+def _shown(value: Any) -> str:
+    """A value as an error shows it: short, and what it is where that says more."""
+    if isinstance(value, Tensor | np.ndarray):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."
 
 
 def even(value: int, name: str) -> int:
@@ -247,8 +434,10 @@ def even(value: int, name: str) -> int:
 
 def choice(value: str, allowed: Sequence[str], name: str) -> str:
     """One of a few words."""
-    if value not in allowed:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, allowed))}, got {value!r}.")
+    if not isinstance(value, str) or value not in allowed:
+        kind = ValueError if isinstance(value, str) else TypeError
+        words = ", ".join(map(repr, allowed))
+        raise kind(f"{name}: expected one of {words}, got {_shown(value)}.")
     return value
 
 
@@ -331,12 +520,19 @@ def parameters(value: Any, prior: Distribution, support: str, name: str = "theta
     return theta
 
 
+def rows(value: Tensor, dim: int, name: str) -> Tensor:
+    """Parameters `(n, d_theta)` to start from, at least one."""
+    if value.dim() != 2 or value.shape[1] != dim or not len(value):
+        raise ValueError(
+            f"{name}: expected parameters of shape (n, {dim}) with n at least 1, got shape "
+            f"{tuple(value.shape)}. One parameter vector is theta[None]."
+        )
+    return value
+
+
 def fraction(epsilon: float, name: str = "epsilon") -> float:
     """A contaminated fraction, from 0 to 1."""
-    try:
-        value = float(epsilon)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: expected a fraction from 0 to 1, got {epsilon!r}.") from None
+    value = number(epsilon, name, "a fraction from 0 to 1")
     if not 0 <= value <= 1:
         raise ValueError(f"{name}: expected a fraction from 0 to 1, got {epsilon}. 10% is 0.1.")
     return value
@@ -354,8 +550,9 @@ def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:
 
 
 def positive(value: int, name: str) -> int:
-    """A whole number of at least 1."""
-    if value < 1 or int(value) != value:
+    """A whole number of at least 1, perhaps written as 3.0."""
+    real = number(value, name, "a whole number of at least 1")
+    if not (real >= 1 and real.is_integer()):
         raise ValueError(f"{name}: expected a whole number of at least 1, got {value}.")
     return int(value)
 

@@ -133,23 +133,21 @@ class MinimumDistance:
         number = parse_bandwidth(bandwidth)
         checks.even(num_features, "num_features")
         checks.choice(frequencies, ("sobol", "orthogonal", "random"), "frequencies")
-        if isinstance(decoder, str):
-            checks.choice(decoder, tuple(DECODERS), "decoder")
-            decoder = DECODERS[decoder]()
+        decoder = checks.decoder(decoder, tuple(DECODERS))
         self.summary = summary
         self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
-        if isinstance(representation, str):
-            checks.choice(representation, ("auto", "raw", *REPRESENTATIONS), "representation")
-        self.representation = representation
-        self.local = bool(local)
+        self.representation = checks.representation(
+            representation, ("auto", "raw", *REPRESENTATIONS)
+        )
+        self.local = checks.flag(local, "local")
         self.detector = checks.choice(detector, ("combined", "distance"), "detector")
         self.num_features = num_features
         self.frequencies = frequencies
-        self.decoder = decoder
+        self.decoder = DECODERS[decoder]() if isinstance(decoder, str) else decoder
         self.search = Search() if search is None else search
         self.alpha = alpha
-        self.seed = checks.integer(seed, "seed")
-        self.device = torch.device(device)
+        self.seed = checks.seed(seed)
+        self.device = checks.device(device)
 
     @property
     def alpha(self) -> float:
@@ -170,6 +168,7 @@ class MinimumDistance:
 
     @search.setter
     def search(self, value: Search) -> None:
+        checks.search_options(value, Search)
         if value.divergence == "kl" and not isinstance(self.decoder, DensityDecoder):
             raise ValueError(
                 "search: the KL divergence needs a density q(x given s); expected decoder='flow', "
@@ -323,8 +322,8 @@ class MinimumDistance:
             x: One dataset `(N, *event)` or a batch `(B, N, *event)`; N may differ from the
                 simulations'.
         """
-        batch, single = checks.observed(x, self.event_shape)
-        detection, _ = self._detect(batch.to(self.device))
+        batch, single = self._observed(x)
+        detection, _ = self._detect(batch)
         return detection[0] if single else detection
 
     def adapt(self, x: Array, *, force: bool = False) -> Adaptation:
@@ -339,8 +338,8 @@ class MinimumDistance:
             `objective_star`, is never larger there than at the observed summary; `distance_star`,
             the plain distance, is reported beside it.
         """
-        batch, single = checks.observed(x, self.event_shape)
-        batch = batch.to(self.device)
+        force = checks.flag(force, "force")
+        batch, single = self._observed(x)
         detection, z_bar = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
         fitted = replace(self._fitted(), noise=self.noise)
@@ -392,6 +391,16 @@ class MinimumDistance:
             (4, [2])
         """
         return AdaptationStream(partial(self.adapt, force=force), datasets, self.event_shape)
+
+    def _observed(self, x: Array) -> tuple[Tensor, bool]:
+        """A checked batch, and whether one dataset was given.
+
+        In the precision of the simulations: the mean of three counts is another number in float64
+        than in float32, and would then be unlike every simulated one.
+        """
+        batch, single = checks.observed(x, self.event_shape)
+        dtype = self._fitted().probe.dtype
+        return checks.within_range(batch, dtype).to(self.device, dtype), single
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
         """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
@@ -458,7 +467,7 @@ class MinimumDistance:
 
     def to(self, device: str | torch.device) -> MinimumDistance:
         """Move the fitted estimator to a device and return it."""
-        self.device = torch.device(device)
+        self.device = checks.device(device)
         if hasattr(self, "fitted_"):
             self.fitted_ = self.fitted_.to(self.device)
         return self

@@ -32,6 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mindist import checks
 from mindist.decoders.normal_equations import Gram, Moments, RidgePath
 from mindist.decoders.standardise import Standardiser
 from mindist.protocols import FeatureMap, State
@@ -312,6 +313,7 @@ def begin_together(
         targets: For each decoder the mean embeddings `(M, K)`.
         generator: Draws the basis and what is held out.
     """
+    checks.enough_to_fit(len(s))
     first, dim = decoders[0], s.shape[1]
     size = min(first.num_basis, max(1, len(s) // 2))
     normal = torch.randn(dim, size, dtype=torch.float64, generator=generator).to(s.device)

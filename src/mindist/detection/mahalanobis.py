@@ -11,7 +11,8 @@ i, up to the change of t,
 .. math:: r_i^\top (A - \tfrac1M r_i r_i^\top)^{-1} r_i = \frac{q_i}{1 - q_i / M} .
 
 The damping bounds the condition number by a hundred, so that products may be taken in the precision
-of the residuals.
+of the residuals. A residual that may be nothing but rounding has length 0: where a summary tells
+everything (the mean of zeros and ones), all of them are, and which is larger says nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from mindist.protocols import State
 DAMPING = 0.01  # of the top eigenvalue; the powers in `statistics` were measured with it
 MAX_DIRECTIONS = 1_024
 TINY = torch.finfo(torch.float64).tiny
+# The squared length of a residual that float32 may have made: 3e-13 for embeddings that are a
+# function of the summary. Residuals of N observations are about 1/N.
+ROUNDED = 1e-11
 BLOCK_ROWS = 1_024  # 4 MB of residuals at K = 512, float64
 
 
@@ -88,7 +92,7 @@ class Mahalanobis:
         single = residual.dtype != torch.float64
         whitener, unit = (self._single, self._unit) if single else (self.whitener, 1.0)
         parts = [self._length(r, whitener, unit) for r in residual.split(BLOCK_ROWS)]
-        return torch.cat(parts)
+        return torch.cat(parts) * (squared_length(residual) > ROUNDED)
 
     def _length(self, residual: Tensor, whitener: Tensor, unit: Tensor | float) -> Tensor:
         """q by a whitener in the precision of the residuals, which is W over a unit."""
@@ -134,9 +138,14 @@ class Mahalanobis:
         return cls(tensors["whitener"], config["num_simulations"], config.get("rest", 0.0))
 
 
+def squared_length(residual: Tensor) -> Tensor:
+    """Squared lengths `(B,)`, float64, of residuals `(B, K)`."""
+    return residual.square().sum(1).double()
+
+
 def finite_log(squared: Tensor) -> Tensor:
     """The logarithm of squared lengths, finite at 0."""
     return squared.clamp(min=torch.finfo(squared.dtype).tiny).log()
 
 
-__all__ = ["Mahalanobis", "finite_log"]
+__all__ = ["ROUNDED", "Mahalanobis", "finite_log", "squared_length"]

@@ -35,6 +35,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from mindist.detection.mahalanobis import ROUNDED
+
 
 @dataclass(frozen=True)
 class NullDistances:
@@ -73,12 +75,15 @@ class NullDistances:
         return cls(noise.square().sum(-1), cross, error.square().sum(-1), num_obs)
 
     def distances(self, num_obs: int) -> Tensor:
-        """Sorted null distances `(n,)` of datasets with `num_obs` observations."""
+        """Sorted null distances `(n,)` of datasets with `num_obs` observations.
+
+        None is below what rounding may have made: ranks of that say nothing.
+        """
         ratio = self.num_obs / num_obs
         if self._only_noise is not None:
-            return ratio * self._only_noise
+            return (ratio * self._only_noise).clamp(min=ROUNDED)
         distance = ratio * self.noise + math.sqrt(ratio) * self.cross + self.error
-        return distance.sort().values
+        return distance.sort().values.clamp(min=ROUNDED)
 
     @cached_property
     def _only_noise(self) -> Tensor | None:
@@ -93,7 +98,7 @@ class NullDistances:
     def p_value(self, distance: Tensor, num_obs: int) -> Tensor:
         """p-values `(B,)` of squared distances `(B,)` of datasets with `num_obs` observations."""
         null = self.distances(num_obs)
-        below = torch.searchsorted(null, distance.double())
+        below = torch.searchsorted(null, distance.double().clamp(min=ROUNDED))
         return (1 + len(null) - below).double() / (len(null) + 1)
 
     def threshold(self, alpha: float, num_obs: int) -> float:

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.standardise import Standardiser
-from mindist.detection.mahalanobis import Mahalanobis, finite_log
+from mindist.detection.mahalanobis import ROUNDED, Mahalanobis, squared_length
 from mindist.detection.neighbours import Neighbours
 from mindist.protocols import State
 
@@ -45,6 +45,9 @@ MAX_SUMMARIES = 10_000  # as many null p-values have a standard deviation of .00
 # Of the largest eigenvalue of the summaries' correlations: a direction a thousand times narrower
 # than the widest is rounding of redundant summaries.
 REDUNDANT = 1e-6
+# In standard deviations: nearer than that two summaries may be one, computed in another order. The
+# fifth neighbour among 10,000 of one dimension is at 6e-4.
+SAME = 1e-5
 _TENSORS = ("low", "high", "span")  # of `ResidualStatistics`
 
 
@@ -97,7 +100,7 @@ class ResidualStatistics:
                 f"simulations, at least 2, got shapes {tuple(residual.shape)} and "
                 f"{tuple(s.shape)}."
             )
-        s, target = s.double(), finite_log(_squared_length(residual))[:, None]
+        s, target = s.double(), _log_length(residual)[:, None]
         log_scale = RidgeDecoder(SCALE_BASIS).fit(s, target, generator=generator)
         fitted = log_scale(s)
         span = torch.stack([fitted.min(), fitted.max()])
@@ -121,9 +124,11 @@ class ResidualStatistics:
             )
         inside = s.double().clamp(self.low, self.high)
         scale = self.log_scale(inside).clamp(self.span[0], self.span[1])[:, 0]
-        scaled = finite_log(_squared_length(residual)) - scale
-        # Both are quadratic in the residual: a factor sqrt(ratio) adds log(ratio).
-        return torch.stack([scaled, self.mahalanobis(residual)], dim=1) + math.log(ratio)
+        length = _log_length(residual)
+        both = torch.stack([length - scale, self.mahalanobis(residual)], dim=1)
+        # Both are quadratic in the residual: a factor sqrt(ratio) adds log(ratio), except to
+        # rounding, which does not shrink with N.
+        return both + math.log(ratio) * (length > math.log(ROUNDED))[:, None]
 
     @torch.no_grad()
     def leave_one_out(self, residual: Tensor, s: Tensor) -> Tensor:
@@ -140,7 +145,7 @@ class ResidualStatistics:
             s: The summaries that `of` saw, `(M, d_s)`.
         """
         self._check(residual, s)
-        log_distance = finite_log(_squared_length(residual))
+        log_distance = _log_length(residual)
         left_out = self.log_scale.leave_one_out_residuals(s.double(), log_distance[:, None])
         scale = (log_distance - left_out[:, 0]).clamp(self.span[0], self.span[1])
         columns = [log_distance - scale, self.mahalanobis.leave_one_out(residual)]
@@ -238,11 +243,12 @@ class SummaryOutlyingness:
                 f"{tuple(s.shape)}."
             )
         whitened = (s.double() - self.centre) @ self.whitener
-        return self._neighbours.distance(whitened, self._rank)
+        return self._neighbours.distance(whitened, self._rank).clamp(min=SAME)
 
     def leave_one_out(self) -> Tensor:
         """Distances `(m,)` of the simulated summaries themselves, in the order of `index`."""
-        return self._neighbours.distance(self.points, 1 + self._rank)  # itself is the first
+        distance = self._neighbours.distance(self.points, 1 + self._rank)  # itself is the first
+        return distance.clamp(min=SAME)
 
     @property
     def _rank(self) -> int:
@@ -268,6 +274,6 @@ class SummaryOutlyingness:
         return cls(**tensors)
 
 
-def _squared_length(residual: Tensor) -> Tensor:
-    """Squared lengths `(B,)`, float64, of residuals `(B, K)`."""
-    return residual.square().sum(1).double()
+def _log_length(residual: Tensor) -> Tensor:
+    """Logarithms `(B,)`, float64, of the squared lengths of residuals `(B, K)`, or of rounding."""
+    return squared_length(residual).clamp(min=ROUNDED).log()

@@ -48,7 +48,19 @@ def median_distance(x: Tensor, generator: torch.Generator) -> float:
     """
     pooled = x.reshape(x.shape[0] * x.shape[1], -1)
     chosen = torch.randperm(len(pooled), generator=generator)[:MAX_OBSERVATIONS].to(x.device)
-    return float(_distances(pooled[chosen].double()).median())
+    points = pooled[chosen].double()
+    unit = power_of_two(float(points.abs().median()))  # squares are then numbers
+    return unit * float(_distances(points / unit).median())
+
+
+def power_of_two(size: float) -> float:
+    """The power of two below a size, by which a division is exact; 1 where the size is 0.
+
+    Example:
+        >>> power_of_two(5.0), power_of_two(1e-30) == 2.0**-100, power_of_two(0.0)
+        (4.0, True, 1.0)
+    """
+    return math.ldexp(1.0, math.frexp(size)[1] - 1) if 0 < size < math.inf else 1.0
 
 
 def _distances(x: Tensor) -> Tensor:
@@ -104,10 +116,15 @@ def parse_bandwidth(rule: float | str) -> float:
         match = re.fullmatch(rf"\s*({NUMBER})?\s*\*?\s*median\s*", rule)
         if match is None:
             raise checks.bad_bandwidth_rule(rule)
-        rule = float(match.group(1) or 1.0)
-    if not (rule > 0 and rule < float("inf")):
+        return _within(float(match.group(1) or 1.0), rule)
+    return _within(checks.number(rule, "bandwidth", checks.BANDWIDTHS), rule)
+
+
+def _within(value: float, rule: object) -> float:
+    """A positive number whose square is one too."""
+    if not (0 < value < math.inf):
         raise checks.bad_bandwidth_rule(rule)
-    return float(rule)
+    return checks.positive_bandwidth(value)
 
 
 def efficiency_share(rule: float | str) -> float | None:

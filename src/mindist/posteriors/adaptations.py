@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CAPACITY = 4096
 MAX_BYTES = 2**26  # of what they hold; some numbers for each observation
 
+Key = tuple[bytes, tuple[Any, ...]]
+"""The content of a dataset, and what it is adapted with."""
 Place = tuple[Adaptation, int]
 """An adaptation of a batch, and a row of it."""
 
@@ -28,7 +30,8 @@ class Adaptations:
     """`MinimumDistance.adapt`, remembered by the content of each dataset.
 
     An adaptation is used again only for a dataset with the same bytes, shape and dtype, and only
-    while the estimator has the same fit and settings.
+    while the estimator has the same fit and settings, with which it is remembered: what a thread
+    computed with others is never found.
 
     Arguments:
         mds: A fitted `MinimumDistance`.
@@ -36,18 +39,15 @@ class Adaptations:
 
     def __init__(self, mds: MinimumDistance) -> None:
         self.mds = mds
-        self._state: tuple[Any, ...] = ()
+        self._state: tuple[Any, ...] = ()  # what the remembered were computed with
         self._recent: Recent[Place] = Recent(CAPACITY)
 
     def __call__(self, x: Tensor) -> Adaptation:
         """Adaptation of datasets `(B, N, *event)`; only those not remembered are computed."""
-        state = (id(self.mds.fitted_), self.mds.alpha, self.mds.search, self.mds.seed)
-        if self._state[:-1] != state:
-            self._recent.clear()
-            self._state = (*state, self.mds.fitted_)  # kept alive, so that its id stays its own
         if not len(x):
             return self.mds.adapt(x)
-        keys = [digest(dataset) for dataset in x]
+        version = self._version()
+        keys = [(digest(dataset), version) for dataset in x]
         found = {key: self._recent.get(key) for key in keys}
         missing = {key: index for index, key in enumerate(keys) if found[key] is None}
         if missing:
@@ -56,7 +56,16 @@ class Adaptations:
             self._remember(list(missing), computed)
         return _gather([place for key in keys if (place := found[key]) is not None])
 
-    def _remember(self, keys: list[bytes], computed: Adaptation) -> None:
+    def _version(self) -> tuple[Any, ...]:
+        """The estimator's fit and settings; where they have changed, everything is forgotten."""
+        fitted = self.mds.fitted_
+        version = (id(fitted), self.mds.alpha, self.mds.search, self.mds.seed)
+        if self._state[:-1] != version:
+            self._recent.clear()
+            self._state = (*version, fitted)  # kept alive, so that its id stays its own
+        return version
+
+    def _remember(self, keys: list[Key], computed: Adaptation) -> None:
         """Keep what was computed, or as much of the end of it as there is room for."""
         room = max(1, min(CAPACITY, MAX_BYTES // _nbytes(computed[0])))
         self._recent.capacity = room

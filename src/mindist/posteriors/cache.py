@@ -7,6 +7,7 @@ outlive an input that was changed in place.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -35,7 +36,9 @@ def digest(x: Tensor) -> bytes:
 
 
 class Recent(Generic[Value]):
-    """The most recently used results. A pickled one is empty: results do not travel.
+    """The most recently used results, for any number of threads.
+
+    A pickled one is empty: results do not travel.
 
     Example:
         >>> recent = Recent(2)
@@ -48,24 +51,28 @@ class Recent(Generic[Value]):
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
         """The result, or None."""
-        if key not in self._values:
-            return None
-        self._values.move_to_end(key)
-        return self._values[key]
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key]
 
     def put(self, key: Hashable, value: Value) -> None:
         """Remember a result; forget the one that was not asked for the longest."""
-        self._values[key] = value
-        self._values.move_to_end(key)
-        while len(self._values) > self.capacity:
-            self._values.popitem(last=False)
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self.capacity:
+                self._values.popitem(last=False)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._values.clear()
+        with self._lock:
+            self._values.clear()
 
     def __len__(self) -> int:
         return len(self._values)

@@ -12,12 +12,13 @@ log-probability is a function of its arguments and remembering :math:`Z_i(s)` ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mindist import checks
 from mindist.posteriors.backend import Component
 from mindist.posteriors.rejection import Budget
 
@@ -41,6 +42,23 @@ class LeakageOptions:
     rejection_sampling_batch_size: int = 10_000
     show_progress_bars: bool = False
     force_update: bool = False
+
+    def __post_init__(self) -> None:
+        checks.positive(self.num_rejection_samples, "num_rejection_samples")
+        checks.positive(self.rejection_sampling_batch_size, "rejection_sampling_batch_size")
+        checks.flag(self.show_progress_bars, "show_progress_bars")
+        checks.flag(self.force_update, "force_update")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> LeakageOptions:
+        """From sbi's keywords, or None for the defaults."""
+        allowed = [field.name for field in fields(cls)]
+        if given is not None and not (isinstance(given, Mapping) and set(given) <= set(allowed)):
+            raise TypeError(
+                f"leakage_correction_params: expected a dict with any of {', '.join(allowed)}, got "
+                f"{given!r}."
+            )
+        return cls(**(given or {}))
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ class Modes:
     ) -> Tensor:
         """The mode `(1, d_theta)` given one summary `(1, d_s)`, remembered."""
         options = dict(options or {})
+        checks.positive(num_starts, "num_init_samples")
         how = digest(start) if isinstance(start, Tensor) else start
         asked = (how, num_starts, seed, tuple(sorted(options.items())))
         key = (digest(s), self.backend.version, *asked)
@@ -61,6 +62,7 @@ class Modes:
     def _starts(self, start: str | Tensor, num_starts: int, s: Tensor) -> Tensor:
         """Where the search begins, `(n, d_theta)`."""
         if isinstance(start, Tensor):
+            checks.rows(start, self.backend.num_parameters, "init_method")
             return start.to(s.device, s.dtype)
         if checks.choice(start, ("posterior", "prior"), "init_method") == "posterior":
             budget = Budget(self.queries.max_draws)

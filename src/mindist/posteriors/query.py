@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mindist import checks
 from mindist.posteriors.backend import Queried
 from mindist.posteriors.cache import Recent, digest
 from mindist.posteriors.density import (
@@ -24,6 +25,7 @@ from mindist.posteriors.guards import warn_user
 from mindist.posteriors.rejection import Budget, Drawn, draw_mixture
 from mindist.posteriors.sampling import Sampling
 from mindist.posteriors.seeding import seeded
+from mindist.posteriors.turns import my_turn
 
 # Normalising constants remembered: a few numbers each.
 CAPACITY = 4096
@@ -38,8 +40,7 @@ class BoundedQueries(Sampling[Tensor]):
     """
 
     def __init__(self, backend: Queried, max_draws: int) -> None:
-        if max_draws < 1:
-            raise ValueError(f"max_draws_per_sample: expected at least 1, got {max_draws}.")
+        checks.positive(max_draws, "max_draws_per_sample")
         if len(backend.condition_shape) != 1:
             raise _trained_on_other("summaries (d_s,)", backend.condition_shape)
         super().__init__(backend)
@@ -85,14 +86,15 @@ class BoundedQueries(Sampling[Tensor]):
         A warning speaks of a dataset by its place in `datasets`, `(B,)`; by default the first B.
         """
         components, leakage = self.backend.components, leakage or LeakageOptions()
-        leakages = [
-            self._leakage(index, s, leakage, seed, datasets)
-            if component.bounded
-            and (component.corrects_leakage if norm_posterior is None else norm_posterior)
-            else None
-            for index, component in enumerate(components)
-        ]
-        return log_prob_mixture(components, theta, s, leakages, options or {})
+        with my_turn():
+            leakages = [
+                self._leakage(index, s, leakage, seed, datasets)
+                if component.bounded
+                and (component.corrects_leakage if norm_posterior is None else norm_posterior)
+                else None
+                for index, component in enumerate(components)
+            ]
+            return log_prob_mixture(components, theta, s, leakages, options or {})
 
     def to(self, device: torch.device) -> None:
         """Move the posterior and forget what was computed elsewhere."""

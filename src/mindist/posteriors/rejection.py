@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from mindist import checks
 from mindist.posteriors.backend import Component
 
 # Never give up before this many draws, however few samples are asked for: the size of sbi's
@@ -58,6 +59,14 @@ class Budget:
     raise_on_timeout: bool = False
     show_progress_bars: bool = False
     started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        checks.positive(self.max_draws_per_sample, "max_draws_per_sample")
+        checks.positive(self.batch_size, "max_sampling_batch_size")
+        if self.max_seconds is not None:
+            checks.seconds(self.max_seconds, "max_sampling_time")
+        checks.flag(self.raise_on_timeout, "return_partial_on_timeout")
+        checks.flag(self.show_progress_bars, "show_progress_bars")
 
     def max_draws(self, num_samples: int) -> int:
         """Draws allowed for each dataset."""

@@ -86,9 +86,10 @@ class RobustPosterior:
         max_draws_per_sample: int = MAX_DRAWS_PER_SAMPLE,
     ) -> None:
         self._backend = find_backend(posterior)
-        if not callable(getattr(mds, "adapt", None)):
+        if isinstance(mds, type) or not callable(getattr(mds, "adapt", None)):
+            got = f"the class {mds.__name__}" if isinstance(mds, type) else type(mds).__name__
             raise TypeError(
-                f"mds: expected a fitted MinimumDistance, got {type(mds).__name__}. Make one with "
+                f"mds: expected a fitted MinimumDistance, got {got}. Make one with "
                 "MinimumDistance(summary).fit(x_train)."
             )
         self._posterior, self._mds = posterior, mds
@@ -96,7 +97,7 @@ class RobustPosterior:
         self._modes = Modes(self._backend, self._queries.certain)
         self._adaptations = Adaptations(mds)
         self._default_x: Tensor | None = None
-        self._uncertainty = uncertainty
+        self._uncertainty = _optional_flag(uncertainty, "uncertainty")
         if hasattr(mds, "fitted_"):
             self._noise()
 
@@ -182,14 +183,15 @@ class RobustPosterior:
             Samples `(*sample_shape, d_theta)`; with a warning, `(k, d_theta)` if only k were found.
         """
         conditions = self._one_condition(x)
+        partial = checks.flag(return_partial_on_timeout, "return_partial_on_timeout")
         limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
-        budget = Budget(*limits, not return_partial_on_timeout, show_progress_bars)
+        budget = Budget(*limits, not partial, show_progress_bars)
         samples = self._queries.sample(
             sample_shape,
             conditions,
             budget,
             seed=seed,
-            reject=reject_outside_prior,
+            reject=checks.flag(reject_outside_prior, "reject_outside_prior"),
             options=options,
         )
         return samples.squeeze(-2)
@@ -216,14 +218,15 @@ class RobustPosterior:
             found for some dataset.
         """
         conditions = self.conditions(x)
+        partial = checks.flag(return_partial_on_timeout, "return_partial_on_timeout")
         limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
-        budget = Budget(*limits, not return_partial_on_timeout, show_progress_bars)
+        budget = Budget(*limits, not partial, show_progress_bars)
         return self._queries.sample(
             sample_shape,
             conditions,
             budget,
             seed=seed,
-            reject=reject_outside_prior,
+            reject=checks.flag(reject_outside_prior, "reject_outside_prior"),
             options=options,
         )
 
@@ -254,12 +257,12 @@ class RobustPosterior:
             Log-probabilities `(*,)`; `(1,)` for a single parameter vector.
         """
         conditions, theta = self._one_condition(x), self._parameters(theta)
-        with torch.set_grad_enabled(track_gradients):
+        with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
             log_p = self._queries.log_prob(
                 theta.reshape(-1, 1, theta.shape[-1]),
                 conditions,
-                norm_posterior=norm_posterior,
-                leakage=LeakageOptions(**(leakage_correction_params or {})),
+                norm_posterior=_optional_flag(norm_posterior, "norm_posterior"),
+                leakage=LeakageOptions.of(leakage_correction_params),
                 seed=seed,
                 options=options,
             )
@@ -288,12 +291,12 @@ class RobustPosterior:
                 f"theta: expected shape (S, B, d_theta) with B = {len(conditions)} datasets, got "
                 f"{tuple(theta.shape)}. For one dataset use log_prob."
             )
-        with torch.set_grad_enabled(track_gradients):
+        with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
             return self._queries.log_prob(
                 theta.expand(-1, len(conditions), -1),
                 conditions,
-                norm_posterior=norm_posterior,
-                leakage=LeakageOptions(**(leakage_correction_params or {})),
+                norm_posterior=_optional_flag(norm_posterior, "norm_posterior"),
+                leakage=LeakageOptions.of(leakage_correction_params),
                 seed=seed,
                 options=options,
             )
@@ -331,13 +334,13 @@ class RobustPosterior:
             init_method,
             num_init_samples,
             seed=seed,
-            force_update=force_update,
+            force_update=checks.flag(force_update, "force_update"),
             options=options,
         )
 
     def to(self, device: str | torch.device) -> RobustPosterior:
         """Move the posterior, the estimator and the default dataset to a device; return self."""
-        device = torch.device(device)
+        device = checks.device(device)
         self._queries.to(device)
         self._modes.clear()
         self._mds.to(device)
@@ -401,6 +404,10 @@ class RobustPosterior:
                 f"{tuple(theta.shape)}."
             )
         return theta
+
+
+def _optional_flag(value: bool | None, name: str) -> bool | None:
+    return None if value is None else checks.flag(value, name)
 
 
 __all__ = ["RobustPosterior"]

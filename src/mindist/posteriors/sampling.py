@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from mindist import checks
 from mindist.posteriors.backend import Queried
 from mindist.posteriors.guards import warn_user
 from mindist.posteriors.rejection import Budget, Drawn, shortfall_message
@@ -54,13 +55,14 @@ class Sampling(ABC, Generic[At]):
         options: Mapping[str, Any] | None = None,
     ) -> Tensor:
         """Samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
-        num = torch.Size(sample_shape).numel()
+        shape = torch.Size(checks.sizes(sample_shape))
+        num = shape.numel()
         with seeded(seed, self.backend.device):
             drawn = self.draw(num, at, budget, reject=reject, options=options)
         if not reject and drawn.samples.numel():
             self._warn_outside(drawn.samples)
         if drawn.complete:
-            return drawn.samples.reshape(*sample_shape, *drawn.samples.shape[1:])
+            return drawn.samples.reshape(*shape, *drawn.samples.shape[1:])
         message = shortfall_message(drawn, budget)
         if budget.expired() and budget.raise_on_timeout:
             raise RuntimeError(

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
+from mindist import checks
+from mindist.posteriors.turns import my_turn
+
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[None]:
@@ -14,7 +17,9 @@ def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[Non
 
     Libraries such as sbi draw from the global generators and take no other, so a seed for one call
     means borrowing them. With `seed=None` nothing happens: the global generators are used as they
-    are, and `torch.manual_seed` decides.
+    are, and `torch.manual_seed` decides. Threads take turns (`mindist.posteriors.turns`), so that
+    a seed means the same in each of them, unless a thread draws from the global generators by other
+    means meanwhile.
 
     Arguments:
         seed: The seed, or None.
@@ -30,12 +35,13 @@ def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[Non
         (True, True)
     """
     if seed is None:
-        yield
+        with my_turn():
+            yield
         return
     cuda = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    with my_turn(), torch.random.fork_rng(devices=cuda):
         # Not torch.manual_seed, which would reseed devices that were not forked.
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(checks.seed(seed))
         for borrowed in cuda:
             with torch.cuda.device(borrowed):
                 torch.cuda.manual_seed(seed)

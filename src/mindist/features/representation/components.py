@@ -5,6 +5,7 @@ r"""Principal components, with the energies inside and outside of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from mindist.features.representation.scale import (
     moments,
     some,
     typical,
+    unit_of,
 )
 
 MAX_VALUES = 2**22  # 32 MB in float64: an SVD of 5 s at worst, 2,048 squared values on one core
@@ -69,8 +71,15 @@ class PrincipalComponents(StoredRepresentation):
         return {**own, **moments(_energies(rows, **own))}
 
     def _map(self, rows: Tensor) -> Tensor:
-        own = [tensor.to(rows.dtype) for tensor in (self.mean, self.components, self.floor)]
-        return (_energies(rows, *own) - self.centre.to(rows.dtype)) / self.scale.to(rows.dtype)
+        unit = unit_of((self.floor / FLOOR).sqrt())
+        own = (self.mean / unit, self.components, self.floor / unit**2)
+        scaled = rows if unit == 1 else rows / unit
+        values = _energies(scaled, *(tensor.to(rows.dtype) for tensor in own))
+        if unit != 1:
+            values[:, :-2] *= unit
+            values[:, -2:] += 2 * math.log(unit)
+        values = (values - self.centre.to(rows.dtype)) / self.scale.to(rows.dtype)
+        return values.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)
 
 
 def _energies(rows: Tensor, mean: Tensor, components: Tensor, floor: Tensor) -> Tensor:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mindist.features.bandwidth import power_of_two
+
 MAX_OBSERVATIONS = 5_000  # for medians
 ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
 # Of the typical square, below which a logarithm would be of rounding errors: float32 has them at
 # 1e-14, for instance at the frequencies that a smooth image lacks.
 FLOOR = 1e-8
+SQUARABLE = 1e-12  # the square, times a floor of 1e-8, is still far from the least float32
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,20 @@ def filled(spread: Tensor, size: Tensor) -> Tensor:
     """The spread `(D,)` of coordinates of a size, the median of the others if it is 0, or 1."""
     varies = spread > ROUNDING * size
     return torch.where(varies, spread, spread[varies].median() if varies.any() else 1.0)
+
+
+def unit_of(size: Tensor) -> float:
+    """What to divide numbers of a size by before they are squared in float32.
+
+    1 unless their squares would come near the ends of its range; else a power of two, by which a
+    division is exact.
+
+    Example:
+        >>> unit_of(torch.tensor(5.0)), unit_of(torch.tensor(1e-30)) == 2.0**-100
+        (1.0, True)
+    """
+    value = float(size)
+    return 1.0 if SQUARABLE < value < 1 / SQUARABLE else power_of_two(value)
 
 
 def moments(rows: Tensor) -> dict[str, Tensor]:

@@ -5,13 +5,20 @@ r"""The power spectrum of a series or an image.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mindist.features.representation.base import StoredRepresentation
-from mindist.features.representation.scale import FLOOR, MAX_OBSERVATIONS, some, typical
+from mindist.features.representation.scale import (
+    FLOOR,
+    MAX_OBSERVATIONS,
+    some,
+    typical,
+    unit_of,
+)
 
 
 @dataclass(frozen=True)
@@ -52,19 +59,26 @@ class PowerSpectrum(StoredRepresentation):
                 "'principal-components', or pass a function from observations to vectors."
             )
         # Parseval: the mean of the squares of the pixels is the mean power over all frequencies.
-        floor = FLOOR * typical(some(rows, MAX_OBSERVATIONS).square().mean(1))
+        few = some(rows, MAX_OBSERVATIONS)
+        unit = unit_of(few.abs().amax(1).median())
+        few = few if unit == 1 else few / unit
+        floor = FLOOR * typical(few.square().mean(1)) * unit**2
         ring, share = _rings(event_shape)
         return {"floor": floor, "ring": ring.to(rows.device), "share": share.to(rows.device)}
 
     def _map(self, rows: Tensor) -> Tensor:
         n, axes = len(rows), tuple(range(1, 1 + len(self.event_shape)))
+        unit = unit_of((self.floor / FLOOR).sqrt())
+        rows = rows if unit == 1 else rows / unit
         x_hat = torch.fft.rfftn(rows.reshape(n, *self.event_shape), dim=axes, norm="ortho")
         power = torch.view_as_real(x_hat).square().sum(-1).reshape(n, len(self.ring))
         count = min(self.event_shape) // 2 + 1
         # Sums, not a matrix product, in which 0 times an overflown power would be NaN.
         weighted = power * self.share.to(power.dtype)
         rings = power.new_zeros(n, count + 1).index_add(1, self.ring, weighted)[:, :count]
-        return rings.clamp(min=self.floor.to(power.dtype)).log()
+        rings = rings.nan_to_num(nan=torch.inf, posinf=torch.inf)  # inf - inf, where it overflows
+        floor = (self.floor / unit**2).to(power.dtype)
+        return rings.clamp(min=floor).log() + 2 * math.log(unit)
 
 
 def _rings(event_shape: torch.Size) -> tuple[Tensor, Tensor]:
