@@ -21,9 +21,8 @@ OUP data (29 against 7).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +35,9 @@ from mindist.threads import ranges, team
 REPEATS = 4  # of the search with the rest frozen
 SETTLED = 1e-3  # in units of the given scale: after a repetition that moves less, 3% of it is left
 WORTH_SHARING = 8  # problems; one takes about 0.1 ms, threads as much to start
+
+Parts = tuple[Tensor, ...]  # of problems: q, the constant, m and R
+Limited = tuple[int, float, float]
 
 
 @dataclass(frozen=True)
@@ -138,30 +140,28 @@ class CosineLeastSquares:
         centre = start[:, 0] if centre is None else centre
         whitener = start.new_zeros(n, d, d) if whitener is None else whitener
         limits = max_iterations, tolerance, 0.0 if repeats else self.least
-        problem = [
-            self._pull(target, exact=bool(repeats)),
-            target.square().sum(1),
-            centre,
-            whitener,
-        ]
-        end = self._search(problem, start, limits)
+        pull = self._pull(target, exact=bool(repeats))
+        constant = torch.linalg.vecdot(target, target)
+        end = self._search((pull, constant, centre, whitener), start, limits)
         if not repeats:
             return end
-        value, status, iterations = end.value, end.status, end.iterations
-        going = torch.arange(n)
+        self._repeat((pull, constant, centre, whitener), limits, end, repeats)
+        offset = (whitener @ (end.value - centre)[..., None]).squeeze(-1)
+        objective = self.distance(end.value, target) + offset.square().sum(1)
+        return replace(end, objective=objective)
+
+    def _repeat(self, problem: Parts, limits: Limited, end: Solution, repeats: int) -> None:
+        """Search again from each end, with the rest frozen there, until none moves."""
+        going = torch.arange(len(end.value))
         for _ in range(repeats if len(self.rest) else 0):
             if not len(going):
                 break
-            pull, *others = [part[going] for part in problem]
-            pull = pull - (self.basis(value[going]) @ self.rest.T) @ self.rest
-            end = self._search([pull, *others], value[going, None], limits)
-            moved = ((end.value - value[going]) / self.scale).abs().amax(1) > SETTLED
-            value[going], status[going] = end.value, end.status
-            iterations[going] += end.iterations
-            going = going[moved]
-        offset = (whitener @ (value - centre)[..., None]).squeeze(-1)
-        objective = self.distance(value, target) + offset.square().sum(1)
-        return Solution(value, objective, status, iterations)
+            value, (pull, *others) = end.value[going], [part[going] for part in problem]
+            pull = pull - (self.basis(value) @ self.rest.T) @ self.rest
+            new = self._search((pull, *others), value[:, None], limits)
+            end.value[going], end.status[going] = new.value, new.status
+            end.iterations[going] += new.iterations
+            going = going[((new.value - value) / self.scale).abs().amax(1) > SETTLED]
 
     def _pull(self, target: Tensor, *, exact: bool) -> Tensor:
         """q, `(n, P)`; in float32 where the rest is left out, which matters more."""
@@ -173,21 +173,19 @@ class CosineLeastSquares:
     def _single(self) -> Tensor:
         return self.mixing.T.float().contiguous()
 
-    def _search(
-        self, problem: list[Tensor], start: Tensor, limits: tuple[int, float, float]
-    ) -> Solution:
+    def _search(self, problem: Parts, start: Tensor, limits: Limited) -> Solution:
         """A search without the rest."""
-        from mindist.solvers.cosine_loops import minimise
+        from mindist.solvers import cosine_loops as loops
 
         value, objective = torch.empty_like(start[:, 0]), torch.empty_like(start[:, 0, 0])
         status, iterations = torch.empty(2, len(start), dtype=torch.long)
+        basis, given = loops.Basis(*self._arrays), loops.Limits(*limits)
         arrays = [part.contiguous().numpy() for part in (*problem, start)]
         ends = [part.numpy() for part in (value, objective, status, iterations)]
 
         def work(share: tuple[int, int]) -> None:
-            problems, out = ([a[slice(*share)] for a in group] for group in (arrays, ends))
-            given: list[Any] = [*self._arrays, *problems, *limits, *out]
-            minimise(*given)
+            (*target, at), out = ([a[slice(*share)] for a in group] for group in (arrays, ends))
+            loops.minimise(basis, loops.Target(*target), at, given, loops.Ends(*out))
 
         with team(worth=len(start) >= WORTH_SHARING) as threads:
             threads.do(work, ranges(len(start), threads.size))

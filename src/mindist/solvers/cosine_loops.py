@@ -15,7 +15,7 @@ definite.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,73 @@ INITIAL_DAMPING, MAX_DAMPING = 1e-3, 1e16  # as in `mindist.solvers.levenberg_ma
 ROUNDING = 1e-15  # of the objective, a sum of terms of order one: no step can be seen to gain less
 SINGULAR = 1e-14  # a pivot below this share of its diagonal element has lost its sign
 CONVERGED, MAX_ITERATIONS, STALLED, NONFINITE = 0, 1, 2, 3  # of `SolverStatus`
+
+
+class Basis(NamedTuple):
+    """Cosines and a matrix: frequencies `(d, P)` and phases `(P,)` in turns, A `(r, P)`."""
+
+    frequency: Any
+    phase: Any
+    mixing: Any
+
+
+class Target(NamedTuple):
+    """Of one problem, or of n with a leading axis: q `(P,)`, a constant, m `(d,)`, R `(d, d)`."""
+
+    pull: Any
+    constant: Any
+    centre: Any
+    whitener: Any
+
+
+class Limits(NamedTuple):
+    """Steps to try; the share and the amount of the objective that it is not worth a step for."""
+
+    max_iterations: int
+    tolerance: float
+    least: float
+
+
+class Ends(NamedTuple):
+    """Of n problems: where each ended `(n, d)`, its objective, status and steps, all `(n,)`."""
+
+    value: Any
+    objective: Any
+    status: Any
+    iterations: Any
+
+
+class Room(NamedTuple):
+    """Memory for what is known at a point: waves `(P,)`, `y = c A` `(r,)`, R (s - m) `(d,)`;
+    for derivatives; and for a step.
+    """
+
+    cosine: Any
+    sine: Any
+    y: Any
+    offset: Any
+    force: Any
+    slopes: Any
+    jacobian: Any
+    g: Any
+    gauss: Any
+    H: Any
+    scale: Any
+    L: Any
+    step: Any
+    trial: Any
+
+
+@jit_reordered
+def make_room(basis: Any) -> Any:
+    """Memory for problems in a basis."""
+    (d, num), rank = basis.frequency.shape, len(basis.mixing)
+    return Room(
+        np.empty(num), np.empty(num), np.empty(rank), np.empty(d),
+        np.empty(num), np.empty((d, num)), np.empty((d, rank)),
+        np.empty(d), np.empty((d, d)), np.empty((d, d)), np.empty(d),
+        np.empty((d, d)), np.empty(d), np.empty(d),
+    )  # fmt: skip
 
 
 @jit_reordered
@@ -84,35 +151,60 @@ def penalise(whitener: Any, centre: Any, s: Any, offset: Any) -> Any:
 
 
 @jit_reordered
-def differentiate(
-    mixing: Any, frequency: Any, pull: Any, cosine: Any, sine: Any, y: Any,
-    force: Any, slopes: Any, jacobian: Any, g: Any, gauss: Any, H: Any,
-) -> None:  # fmt: skip
-    """Half the gradient `(d,)`, the matrix of Gauss and Newton and half the Hessian `(d, d)`."""
+def evaluate(basis: Any, target: Any, s: Any, room: Any) -> Any:
+    """The objective of one problem at a point, with what it is made of left in the room."""
+    waves(basis.frequency, basis.phase, s, room.cosine, room.sine)
+    value = target.constant + energy(basis.mixing, target.pull, room.cosine, room.y)
+    return value + penalise(target.whitener, target.centre, s, room.offset)
+
+
+@jit_reordered
+def differentiate(basis: Any, target: Any, room: Any) -> None:
+    """Half the gradient `(d,)`, the matrix of Gauss and Newton and half the Hessian `(d, d)`.
+
+    At the point of the last `evaluate`.
+    """
+    slope(basis, target.pull, room)
+    second_order(basis, room)
+    add_penalty(target.whitener, room.offset, room.g, room.gauss, room.H)
+    for i in range(len(room.g)):
+        room.scale[i] = room.gauss[i, i] if room.gauss[i, i] > 0 else 1.0
+
+
+@jit_reordered
+def slope(basis: Any, pull: Any, room: Any) -> None:
+    """The force `(P,)`, the derivatives of the waves `(d, P)` and of y `(d, r)`, the gradient."""
+    mixing, force, slopes, jacobian = basis.mixing, room.force, room.slopes, room.jacobian
     force[:] = -pull
     for k in range(len(mixing)):
-        row, at = mixing[k], y[k]
+        row, at = mixing[k], room.y[k]
         for p in range(len(row)):
             force[p] += at * row[p]
-    d = len(frequency)
+    d = len(slopes)
     for i in range(d):
-        row, wave = frequency[i], slopes[i]
+        row, wave = basis.frequency[i], slopes[i]
         for p in range(len(row)):
-            wave[p] = -TURN * sine[p] * row[p]
-        g[i] = dot(wave, force)
+            wave[p] = -TURN * room.sine[p] * row[p]
+        room.g[i] = dot(wave, force)
     for k in range(len(mixing)):
         row = mixing[k]
         for i in range(0, d - 1, 2):
             jacobian[i, k], jacobian[i + 1, k] = dot_pair(row, slopes[i], slopes[i + 1])
         if d % 2:
             jacobian[d - 1, k] = dot(row, slopes[d - 1])
-    for i in range(d):
-        row, wave = frequency[i], slopes[i]
+
+
+@jit_reordered
+def second_order(basis: Any, room: Any) -> None:
+    """The matrices, from the derivatives of y; those of the waves are overwritten."""
+    jacobian, gauss, H = room.jacobian, room.gauss, room.H
+    for i in range(len(jacobian)):
+        row, wave = basis.frequency[i], room.slopes[i]
         for p in range(len(row)):
-            wave[p] = TURN * TURN * force[p] * cosine[p] * row[p]
+            wave[p] = TURN * TURN * room.force[p] * room.cosine[p] * row[p]
         for j in range(i + 1):
             gauss[i, j] = dot(jacobian[i], jacobian[j])
-            H[i, j] = gauss[i, j] - dot(wave, frequency[j])
+            H[i, j] = gauss[i, j] - dot(wave, basis.frequency[j])
             gauss[j, i], H[j, i] = gauss[i, j], H[i, j]
 
 
@@ -148,82 +240,73 @@ def solve_damped(A: Any, scale: Any, damping: Any, g: Any, L: Any, step: Any) ->
 
 
 @jit_reordered
-def minimise(
-    frequency: Any, phase: Any, mixing: Any, pull: Any, constant: Any, centre: Any, whitener: Any,
-    start: Any, max_iterations: Any, tolerance: Any, least: Any,
-    value: Any, objective: Any, status: Any, iterations: Any,
-) -> None:  # fmt: skip
-    """Minimise every problem from its start; arguments as `mindist.solvers.cosine`."""
-    d, num = frequency.shape
-    rank = len(mixing)
-    cosine, sine, force, slopes = np.empty(num), np.empty(num), np.empty(num), np.empty((d, num))
-    y, jacobian = np.empty(rank), np.empty((d, rank))
-    g, scale, offset, step, trial = (
-        np.empty(d), np.empty(d), np.empty(d), np.empty(d), np.empty(d),
-    )  # fmt: skip
-    gauss, H, L = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+def begin(basis: Any, target: Any, start: Any, s: Any, room: Any) -> Any:
+    """Write the lowest of the points `(S, d)` to s, and leave in the room what is known there."""
+    s[:] = start[0]
+    F = evaluate(basis, target, s, room)
+    for k in range(1, len(start)):
+        F_other = evaluate(basis, target, start[k], room)
+        if F_other < F or np.isnan(F):
+            F = F_other
+            s[:] = start[k]
+    if len(start) > 1:
+        evaluate(basis, target, s, room)
+    return F
+
+
+@jit_reordered
+def propose(s: Any, damping: Any, room: Any) -> Any:
+    """Write a step and where it leads; by how much it is predicted to lower the objective."""
+    g, scale, step = room.g, room.scale, room.step
+    if not solve_damped(room.H, scale, damping, g, room.L, step) and not solve_damped(
+        room.gauss, scale, damping, g, room.L, step
+    ):
+        step[:] = 0.0
+    predicted = 0.0
+    for i in range(len(s)):
+        room.trial[i] = s[i] + step[i]
+        predicted += step[i] * (damping * scale[i] * step[i] - g[i])
+    return predicted
+
+
+@jit_reordered
+def search_one(basis: Any, target: Any, start: Any, limits: Any, s: Any, room: Any) -> Any:
+    """Minimise one problem from the lowest of its starts; objective, status and steps tried."""
+    F = begin(basis, target, start, s, room)
+    damping, growth, moved, count = INITIAL_DAMPING, 2.0, True, 0
+    code = MAX_ITERATIONS if np.isfinite(F) else NONFINITE
+    while code == MAX_ITERATIONS and count < limits.max_iterations:
+        count += 1
+        if moved:
+            differentiate(basis, target, room)
+        predicted = propose(s, damping, room)
+        F_trial = evaluate(basis, target, room.trial, room)
+        moved = F_trial < F
+        # Quadratic convergence: after a step that is predicted to gain so little, the next
+        # would gain nothing.
+        small = predicted <= max(limits.tolerance * F, limits.least) and damping <= 1
+        if moved:
+            gain = min((F - F_trial) / predicted, 1.0)
+            damping *= max(1 / 3, 1 - (2 * gain - 1) ** 3)
+            growth, F = 2.0, F_trial
+            s[:] = room.trial
+        else:
+            damping *= growth
+            growth *= 2
+        if small or (predicted <= ROUNDING and not moved):
+            code = CONVERGED
+        elif damping > MAX_DAMPING:
+            code = STALLED
+    return F, code, count
+
+
+@jit_reordered
+def minimise(basis: Any, targets: Any, start: Any, limits: Any, ends: Any) -> None:
+    """Minimise n problems, each from the lowest of its starts `(n, S, d)`."""
+    room = make_room(basis)
     for b in range(len(start)):
-        s = value[b]
-        s[:] = start[b, 0]
-        F = np.inf
-        for k in range(start.shape[1]):
-            waves(frequency, phase, start[b, k], cosine, sine)
-            F_trial = constant[b] + energy(mixing, pull[b], cosine, y)
-            F_trial += penalise(whitener[b], centre[b], start[b, k], offset)
-            if F_trial < F:
-                F = F_trial
-                s[:] = start[b, k]
-        if start.shape[1] > 1:
-            waves(frequency, phase, s, cosine, sine)
-            energy(mixing, pull[b], cosine, y)
-            penalise(whitener[b], centre[b], s, offset)
-        damping, growth, moved, count = INITIAL_DAMPING, 2.0, True, 0
-        code = MAX_ITERATIONS if np.isfinite(F) else NONFINITE
-        while code == MAX_ITERATIONS and count < max_iterations:
-            count += 1
-            if moved:
-                differentiate(
-                    mixing,
-                    frequency,
-                    pull[b],
-                    cosine,
-                    sine,
-                    y,
-                    force,
-                    slopes,
-                    jacobian,
-                    g,
-                    gauss,
-                    H,
-                )
-                add_penalty(whitener[b], offset, g, gauss, H)
-                for i in range(d):
-                    scale[i] = gauss[i, i] if gauss[i, i] > 0 else 1.0
-            if not solve_damped(H, scale, damping, g, L, step) and not solve_damped(
-                gauss, scale, damping, g, L, step
-            ):
-                step[:] = 0.0
-            predicted = 0.0
-            for i in range(d):
-                trial[i] = s[i] + step[i]
-                predicted += step[i] * (damping * scale[i] * step[i] - g[i])
-            waves(frequency, phase, trial, cosine, sine)
-            F_trial = constant[b] + energy(mixing, pull[b], cosine, y)
-            F_trial += penalise(whitener[b], centre[b], trial, offset)
-            moved = F_trial < F
-            # Quadratic convergence: after a step that is predicted to gain so little, the next
-            # would gain nothing.
-            small = predicted <= max(tolerance * F, least) and damping <= 1
-            if moved:
-                gain = min((F - F_trial) / predicted, 1.0)
-                damping *= max(1 / 3, 1 - (2 * gain - 1) ** 3)
-                growth, F = 2.0, F_trial
-                s[:] = trial
-            else:
-                damping *= growth
-                growth *= 2
-            if small or (predicted <= ROUNDING and not moved):
-                code = CONVERGED
-            elif damping > MAX_DAMPING:
-                code = STALLED
-        objective[b], status[b], iterations[b] = F, code, count
+        target = Target(
+            targets.pull[b], targets.constant[b], targets.centre[b], targets.whitener[b]
+        )
+        F, code, count = search_one(basis, target, start[b], limits, ends.value[b], room)
+        ends.objective[b], ends.status[b], ends.iterations[b] = F, code, count
