@@ -1,7 +1,7 @@
 """Kill a run at random moments until it is done; what was complete must not be simulated again.
 
-The full size, by hand: `python tests/killing.py FOLDER 200 20 WORKERS` builds a bank of 200 chunks
-with 20 SIGKILLs and compares it with one that nobody interrupted.
+The full size, by hand: `python tests/killing.py FOLDER 200 20 WORKERS 10` builds a bank of 200
+chunks of 10 datasets with 20 SIGKILLs and compares it with one that nobody interrupted.
 """
 
 import os
@@ -18,24 +18,23 @@ def complete(path):
     return {int(p.parent.name) for p in Path(path).glob("chunks/[0-9]*/zarr.json")}
 
 
-def start(path, chunks, workers, log):
+def start(path, chunks, workers, rows, log):
     pid = os.fork()
     if not pid:
-        # A session of its own: its workers are not of this one, and end by themselves.
         os.environ["LOG"] = str(log)
-        os.environ["SLEEP"] = "0.002"
-        cases.simulate(path, 10 * chunks, cases.logged, workers=workers)
+        os.environ["SLEEP"] = "0.001"
+        cases.simulate(path, rows * chunks, cases.logged, chunk=rows, workers=workers)
         os._exit(0)
     return pid
 
 
-def run(folder, chunks, kills, workers, seed=0):
+def run(folder, chunks, kills, workers, rows):
     """Kill, start again; the logs and the chunks that were complete after each run."""
-    path, source, history = folder / "bank", random.Random(seed), []
+    path, source, history = folder / "bank", random.Random(0), []
     for number in range(kills + 1):
         log = folder / f"log-{number}"
         log.touch()
-        pid, began = start(path, chunks, workers, log), time.perf_counter()
+        pid, began = start(path, chunks, workers, rows, log), time.perf_counter()
         if number < kills:
             left = (chunks - len(complete(path))) / (kills - number + 1)
             goal = len(complete(path)) + source.uniform(0, 1.5) * left
@@ -48,10 +47,10 @@ def run(folder, chunks, kills, workers, seed=0):
     return history
 
 
-def simulated_again(path, history):
+def simulated_again(path, history, rows):
     """Rows that a run simulated although their chunk was complete before it."""
     theta = cases.mindist.SimulationBank.open(path).theta[:]
-    chunk_of = {row.tobytes().hex(): i // 10 for i, row in enumerate(theta)}
+    chunk_of = {row.tobytes().hex(): i // rows for i, row in enumerate(theta)}
     again, done = [], set()
     for log, now in history:
         again += [line for line in log.read_text().split() if chunk_of.get(line) in done]
@@ -59,13 +58,13 @@ def simulated_again(path, history):
     return again
 
 
-def main(folder, chunks, kills, workers):
+def main(folder, chunks, kills, workers, rows):
     cases.torch.set_num_threads(1)
-    history = run(folder, chunks, kills, workers)
+    history = run(folder, chunks, kills, workers, rows)
     print("complete after each run:", *(len(done) for _, done in history), flush=True)
-    again = simulated_again(folder / "bank", history)
+    again = simulated_again(folder / "bank", history, rows)
     os.environ["LOG"] = str(folder / "log-whole")
-    cases.simulate(folder / "whole", 10 * chunks, cases.logged)
+    cases.simulate(folder / "whole", rows * chunks, cases.logged, chunk=rows)
     calls = sum(len(log.read_text().split()) for log, _ in history)
     whole = len((folder / "log-whole").read_text().split())
     same = cases.contents(folder / "bank") == cases.contents(folder / "whole")
@@ -76,4 +75,4 @@ def main(folder, chunks, kills, workers):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), *map(int, sys.argv[2:5])))
+    sys.exit(main(Path(sys.argv[1]), *map(int, sys.argv[2:6])))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, NoReturn
@@ -24,27 +25,43 @@ class TimeUp(BaseException):
 
 
 def main(handle: int) -> None:
-    """Serve calls until the pipe closes."""
-    pipe: Connection[Any, Any] = Connection(handle)
+    """Fork a child for each pipe that comes through the socket, until it closes."""
     torch.set_num_threads(1)
-    signal.signal(signal.SIGALRM, _ring)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who ends this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a child ended
+    with socket.socket(fileno=handle) as requests:
+        while True:
+            message, handles, _, _ = socket.recv_fds(requests, 1, 1)
+            if not message:
+                return
+            if not os.fork():
+                requests.detach()
+                os.close(handle)
+                serve(Connection(handles[0]))
+                os._exit(0)
+            os.close(handles[0])
+
+
+def serve(pipe: Connection[Any, Any]) -> None:
+    """Answer calls until the pipe closes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, _ring)
     try:
         call = unpack(pipe.recv_bytes())
-    except Exception as error:
-        pipe.send_bytes(pack(f"{type(error).__name__}: {error}"))
+    except EOFError:
         return
-    pipe.send_bytes(pack("ready"))
+    except Exception as error:
+        pipe.send_bytes(pack((0, f"{type(error).__name__}: {error}")))
+        return
+    pipe.send_bytes(pack((os.getpid(), "")))
     with open(os.devnull, "w") as nowhere, one_core():
         result: Any = None
-        try:
+        with suppress(EOFError, ConnectionError):
             while True:
                 theta, seed, batch, limit = unpack(pipe.recv_bytes())
                 with alarm(limit, nowhere) as rung:
                     result = call(theta, seed, batch)
                 pipe.send_bytes(pack(timed_out(limit) if rung else result))
-        except (EOFError, ConnectionError):
-            return
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from torch import Tensor
 from mindist import checks
 from mindist.simulation.calls import Caller, Data
 from mindist.simulation.failure import NOT_FINITE, Failure, Problem, SimulationError
+from mindist.simulation.orphans import end_with_parent
 from mindist.simulation.payload import Payload
 from mindist.simulation.seeds import borrowed_globals, draw_seed
 from mindist.simulation.sources import draw_prior
@@ -50,6 +51,7 @@ def simulate_chunk(work: Work, index: int) -> Chunk:
 
 def simulate_packed(payload: Payload, index: int) -> Chunk:
     """Simulate one chunk in another process."""
+    end_with_parent()
     return simulate_chunk(payload.open(), index)
 
 

@@ -1,7 +1,7 @@
 """A time limit that holds whatever the simulator does: calls in a process that can be ended.
 
 The process interrupts itself by an alarm, which ends a loop of Python or a sleep and costs nothing.
-Compiled code may never look at a signal: then the caller kills the process and starts another. And
+Compiled code may never look at a signal: then the caller kills the process and takes another. And
 if the caller itself is gone, a timer outside of Python's lock ends the process.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -40,61 +42,88 @@ class LimitedCall:
                 "the time inside the simulator."
             )
         self.call, self.limit = call, limit
-        self._process: subprocess.Popen[bytes] | None = None
+        self._nursery: Nursery | None = None
         self._pipe: Connection[Any, Any] | None = None
+        self._pid = 0
 
     def __call__(self, theta: Any, seed: int, batch: int | None) -> Data | Problem:
         """Call the simulator in the other process."""
         pipe, limit = self._start(), self.limit * (batch or 1)
-        pipe.send_bytes(pack((theta, seed, batch, limit)))
         try:
+            pipe.send_bytes(pack((theta, seed, batch, limit)))
             if pipe.poll(limit + GRACE):
                 result: Data | Problem = unpack(pipe.recv_bytes())
                 return result
-            self.close()
+            self._kill()
             return timed_out(limit)
         except (EOFError, ConnectionError):
-            return Problem(RAISED, f"its process ended ({self._ended()})")
+            self._kill()
+            return Problem(RAISED, "its process ended: it crashed, or the system ended it")
         except BaseException:
-            self.close()  # what it still computes belongs to nobody
+            self._kill()  # what it still computes belongs to nobody
             raise
 
     def _start(self) -> Connection[Any, Any]:
         if self._pipe is not None:
             return self._pipe
-        ours, theirs = Pipe()
-        # The path as it is here, however it came about: the other process may need all of it.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "mindist.simulation.child", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        theirs.close()
-        self._pipe = ours
+        if self._nursery is None:
+            self._nursery = Nursery()
+        self._pipe = self._nursery.child()
         try:
-            ours.send_bytes(pack(self.call))
-            ready = unpack(ours.recv_bytes())
+            self._pipe.send_bytes(pack(self.call))
+            self._pid, problem = unpack(self._pipe.recv_bytes())
         except (EOFError, ConnectionError):
-            ready = self._ended()
-        if ready != "ready":
+            problem = "it ended at once"
+        if problem:
             self.close()
-            raise RuntimeError(f"simulator: its process could not be started ({ready}).")
-        return ours
+            raise RuntimeError(f"simulator: its process could not be started ({problem}).")
+        return self._pipe
 
-    def _ended(self) -> str:
-        """How the process ended, which it has."""
-        code = None if self._process is None else self._process.wait()
-        self.close()
-        return f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+    def _kill(self) -> None:
+        pid, pipe, self._pid, self._pipe = self._pid, self._pipe, 0, None
+        if pipe is not None:
+            if pid:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            pipe.close()
 
     def close(self) -> None:
-        """End the process, if there is one."""
-        process, pipe, self._process, self._pipe = self._process, self._pipe, None, None
-        if process is not None and pipe is not None:
-            process.kill()
-            process.wait()
-            pipe.close()
+        """End the processes, if there are any."""
+        self._kill()
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.close()
+
+
+class Nursery:
+    """A process that has imported everything and does nothing but fork: a new child is quick.
+
+    It has one thread, and no code of the user has run in it: its forks are safe.
+    """
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        # The path as it is here, however it came about: the other process may need all of it.
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mindist.simulation.child", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": path},
+            )
+
+    def child(self) -> Connection[Any, Any]:
+        """A pipe to a new child, which waits for what it shall call."""
+        ours, theirs = Pipe()
+        with theirs, suppress(ConnectionError):  # the caller finds the pipe closed
+            socket.send_fds(self._socket, [b"1"], [theirs.fileno()])
+        return ours
+
+    def close(self) -> None:
+        """End it; children end when their pipe closes."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
 
 
 def timed_out(limit: float) -> Problem:

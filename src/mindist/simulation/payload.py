@@ -54,7 +54,7 @@ def pack(thing: Any) -> bytes:
     except Exception as error:
         raise TypeError(
             "prior, simulator, summary: expected functions that can be sent to another process, "
-            f"got {type(error).__name__}: {error}. Open files, sockets and locks inside the "
+            f"got {type(error).__name__}: {error}. Make sockets and locks inside the "
             "function, or use workers=1 and no time_limit."
         ) from error
     return content
