@@ -410,7 +410,7 @@ def crashing(theta, n_obs):
 
 @pytest.mark.slow
 def test_a_crash_ends_a_run_but_not_one_with_a_time_limit(tmp_path):
-    with pytest.raises(SimulationError, match="a worker process died .* with time_limit each"):
+    with pytest.raises(SimulationError, match=r"a worker process died .* with time_limit each"):
         cases.simulate(tmp_path / "a", 400, crashing, workers=2)
     assert not mindist.SimulationBank.open(tmp_path / "a", verify=True).complete
     bank = cases.simulate(tmp_path / "b", 400, crashing, time_limit=20)
