@@ -73,14 +73,15 @@ def main() -> None:
     print(f"fit: peak {peak()} MB", flush=True)
     forget_peak()
     print(f"before the stream: {peak()} MB", flush=True)
-    start, indices = time.perf_counter(), []
+    start, cpu, indices = time.perf_counter(), time.process_time(), []
     stream = mds.adapt_stream(observed(task, num))
     for index, _ in stream:
         indices.append(index)
         if len(indices) % 10_000 == 0:
             seconds = time.perf_counter() - start
             print(f"{len(indices):,} adapted in {seconds:.0f} s, peak {peak()} MB", flush=True)
-    print(f"{time.perf_counter() - start:.0f} s, peak {peak()} MB")
+    seconds, busy = time.perf_counter() - start, time.process_time() - cpu
+    print(f"{seconds:.0f} s, of which {busy:.0f} s of CPU, peak {peak()} MB")
     report = stream.report
     failed = [failure.index for failure in report.failures]
     expected = [index for index in range(num) if broken(index)]
