@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import zipfile
+from pathlib import Path
 
 import h5py
 import numcodecs
@@ -16,7 +17,9 @@ import zarr
 
 from mindist import read_observed
 from mindist.observed import Observed
+from mindist.observed.hdf5 import HELPER
 
+FIXTURES = Path(__file__).parent / "fixtures"
 RNG = np.random.default_rng(0)
 BATCH = RNG.normal(size=(5, 7, 2))
 RAGGED = {name: RNG.normal(size=(n, 2)) for name, n in (("a", 3), ("b", 5), ("c", 3))}
@@ -295,6 +298,28 @@ def test_hdf5_plug_ins_and_objects_are_refused(tmp_path):
             read_observed(tmp_path / "x.h5", key=key)
     with pytest.raises(ValueError, match="filter 32015, a plug-in"):
         read_observed(tmp_path / "x.h5", key="plug")
+
+
+@pytest.mark.slow
+def test_hdf5_files_on_which_the_library_runs_for_ever(tmp_path):
+    """One of eight among 10,000 mutated files; what is read afterwards is read as ever."""
+    with pytest.raises(ValueError, match=r"endless.h5 cannot be read as HDF5"):
+        read_observed(FIXTURES / "endless.h5", key="plain", event_shape=(2,))
+    write_hdf5(tmp_path / "x.h5", {"x": BATCH})
+    assert_same(read_observed(tmp_path / "x.h5", event_shape=(2,)), list(BATCH))
+
+
+def test_hdf5_survives_the_death_of_its_process(tmp_path):
+    write_hdf5(tmp_path / "x.h5", {"x": BATCH})
+    observed = read_observed(tmp_path / "x.h5", event_shape=(2,))
+    HELPER._process.kill()
+    HELPER._process.wait()
+    assert_same(observed, list(BATCH))
+    first = iter(observed)
+    second = iter(observed)  # two readers of one file, in turns
+    for expected in BATCH:
+        np.testing.assert_array_equal(next(first).numpy(), expected)
+        np.testing.assert_array_equal(next(second).numpy(), expected)
 
 
 def bomb_npz(path):
