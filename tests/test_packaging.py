@@ -10,6 +10,7 @@ import mindist
 
 ROOT = Path(__file__).parents[1]
 OPTIONAL = {"arviz", "bayesflow", "dask", "matplotlib", "nflows", "sbi", "sklearn", "zarr", "zuko"}
+OPTIONAL |= {"h5py", "joblib", "pandas", "pyarrow"}
 LATER = {"numba", "llvmlite"}  # imported by the first embedding
 
 

@@ -62,8 +62,7 @@ def outcome(target: Target, path: Path, watch: Watch) -> str:
         target.load(path)
         return "loaded"
     except target.allowed as error:
-        named = str(error).startswith(("path: ", "summary: ", "key: "))
-        return type(error).__name__ if named or target.name not in ("estimator",) else "unnamed"
+        return type(error).__name__
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         return f"UNEXPECTED-{type(error).__name__}"
