@@ -1,10 +1,11 @@
 """What the settings and tensors of an artefact must look like before an object is made of them.
 
 A table says for each tensor its axes by name, such as `"M d"`; a name stands for the same size
-wherever it occurs. Numbers are finite floats, unless `"int"` or `"any"` comes first. Settings are read through `Settings`, which knows their types and ranges. What
-does not fit is an error that names the file and the value, so that whoever rebuilds an object meets
-no missing key, no wrong type, no size that disagrees with another (compiled loops read past the end
-of an array that is too short), and no number that would ask for more memory than the file has.
+wherever it occurs. Numbers are finite floats, unless `"int"` or `"any"` comes first. Settings are
+read through `Settings`, which knows their types and ranges. What does not fit is an error that
+names the file and the value, so that whoever rebuilds an object meets no missing key, no wrong
+type, no size that disagrees with another (compiled loops read past the end of an array that is too
+short), and no number that would ask for more memory than the file has.
 """
 
 from __future__ import annotations

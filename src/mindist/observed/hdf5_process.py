@@ -56,9 +56,13 @@ def _limit(size: int) -> None:
         return
     usage = resource.getrusage(resource.RUSAGE_SELF)
     until = math.ceil(usage.ru_utime + usage.ru_stime + CPU_SECONDS + size / CPU_BYTES)
-    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
-    room = 2 * size + SPARE_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+    for what, wanted in (
+        (resource.RLIMIT_CPU, until),
+        (resource.RLIMIT_AS, 2 * size + SPARE_BYTES),
+    ):
+        most = resource.getrlimit(what)[1]  # what the system allows, which may not be raised
+        limit = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(what, (limit, most))
 
 
 class Server:
