@@ -343,11 +343,14 @@ def test_bombs_are_not_unpacked(tmp_path):
         file.create_dataset("x", (2**40,), "f8", chunks=(2**10,), compression="gzip")
         file.create_dataset("chunk", (2**10,), "f8", maxshape=(None,), chunks=(2**28,))
     zarr.create_array(tmp_path / "x.zarr", shape=(2**40,), chunks=(2**10,), dtype="f8")
+    zarr.create_array(tmp_path / "z.zarr", shape=(2**40, 1, 2), chunks=(1, 1, 2), dtype="f8")
     zarr.create_array(tmp_path / "y.zarr", shape=(2**10,), chunks=(2**30,), dtype="f8")
     pq.write_table(pa.table({"x": np.zeros(2**24)}), tmp_path / "x.parquet")
     for name, key in (("x.npz", None), ("x.h5", "x"), ("x.zarr", None)):
         with pytest.raises(ValueError, match=r"says that it holds .* bytes of data, more than"):
             read_observed(tmp_path / name, key=key, max_bytes=2**26)
+    with pytest.raises(ValueError, match=r"says that it holds .* bytes of data, more than"):
+        read_observed(tmp_path / "z.zarr", event_shape=(2,))  # not even the numbers of its datasets
     with pytest.raises(ValueError, match=r"its rows take .* bytes, more than"):
         read_observed(tmp_path / "x.parquet", max_bytes=2**20)
     with pytest.raises(ValueError, match="has chunks of more than"):
