@@ -19,7 +19,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzzing.targets import TARGETS, Target
-
 from mindist.observed.hdf5 import PROGRAM
 
 MEMORY = 16 * 2**30  # address space: torch alone reserves several GB, and touches little of it
