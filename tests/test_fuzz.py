@@ -31,7 +31,7 @@ def run(names, num, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("names", "num"), [(QUICK, 200), (TRAINED, 200)])
+@pytest.mark.parametrize(("names", "num"), [(QUICK, 200), (TRAINED, 100)])
 def test_mutated_files_give_documented_errors(names, num, tmp_path):
     outcomes, errors = run(names, num, tmp_path)
     for name, counts in outcomes.items():

@@ -9,17 +9,8 @@ from pathlib import Path
 import mindist
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = {
-    "arviz",
-    "bayesflow",
-    "cloudpickle",
-    "dask",
-    "distributed",
-    "h5py",
-    "joblib",
-    "matplotlib",
-}
-OPTIONAL |= {"nflows", "pandas", "ray", "sbi", "sklearn", "zarr", "zuko"}
+OPTIONAL = {"arviz", "bayesflow", "cloudpickle", "dask", "distributed", "h5py", "joblib"}
+OPTIONAL |= {"matplotlib", "nflows", "pandas", "pyarrow", "ray", "sbi", "sklearn", "zarr", "zuko"}
 LATER = {"numba", "llvmlite"}  # imported by the first embedding
 
 

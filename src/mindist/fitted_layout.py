@@ -43,7 +43,13 @@ MLP = {
 FLOW = {"draws": "Q D", "trend": "T D", "scale": "D", "centre_s": "d", "scale_s": "d"}
 BANK = {"s": "M d", "z_bar": "M K", "centre": "d", "scale": "d"}
 NULL = {"noise": "n", "cross": "n", "error": "n"}
-NOISE = {"s": "B d", "deviation": "B R d", "scale": "d", "low": "d", "high": "d"}
+NOISE = {
+    "s": "B d",
+    "deviation": "any B R d",  # float32 of what may be too large for it
+    "scale": "d",
+    "low": "d",
+    "high": "d",
+}
 KERNEL = {"low": "d", "high": "d", "span": "2", "whitener": "K K"}
 OUTLYINGNESS = {"points": "m d", "index": "int m", "centre": "d", "whitener": "d d"}
 REGRESSION = {"z_centre": "K", "s_centre": "d", "s_scale": "d", "weight": "K d"}

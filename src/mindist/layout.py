@@ -1,10 +1,11 @@
 """What the settings and tensors of an artefact must look like before an object is made of them.
 
 A table says for each tensor its axes by name, such as `"M d"`; a name stands for the same size
-wherever it occurs. Settings are read through `Settings`, which knows their types and ranges. What
-does not fit is an error that names the file and the value, so that whoever rebuilds an object meets
-no missing key, no wrong type, no size that disagrees with another (compiled loops read past the end
-of an array that is too short), and no number that would ask for more memory than the file has.
+wherever it occurs. Numbers are finite floats, unless `"int"` or `"any"` comes first. Settings are
+read through `Settings`, which knows their types and ranges. What does not fit is an error that
+names the file and the value, so that whoever rebuilds an object meets no missing key, no wrong
+type, no size that disagrees with another (compiled loops read past the end of an array that is too
+short), and no number that would ask for more memory than the file has.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 from mindist import storage
 
 FLOATS = (torch.float32, torch.float64)
+KINDS = (["int"], ["any"])  # whole numbers; numbers that may be NaN or infinite
 MAX_ELEMENTS = 2**31  # of an observation or a dataset
 
 
@@ -90,8 +92,8 @@ class Sizes:
     def _check_one(self, name: str, axes: Sequence[str]) -> None:
         if name not in self.tensors:
             raise storage.damaged(self.file, f"it lacks the tensor {name!r}")
-        tensor, integers = self.tensors[name], axes[:1] == ["int"]
-        axes = axes[1:] if integers else axes
+        tensor, kind = self.tensors[name], axes[0] if axes[:1] in KINDS else ""
+        axes = axes[1:] if kind else axes
         fits = tensor.dim() == len(axes) and 0 not in tensor.shape
         if fits:
             for axis, size in zip(axes, tensor.shape, strict=True):
@@ -102,9 +104,9 @@ class Sizes:
                 self.file,
                 f"the tensor {name!r} has shape {tuple(tensor.shape)}, expected ({expected})",
             )
-        if tensor.dtype not in ((torch.int64,) if integers else FLOATS):
+        if tensor.dtype not in ((torch.int64,) if kind == "int" else FLOATS):
             raise storage.damaged(self.file, f"the tensor {name!r} has type {tensor.dtype}")
-        if not integers and not torch.isfinite(tensor).all():
+        if not kind and not torch.isfinite(tensor).all():
             raise storage.damaged(self.file, f"the tensor {name!r} has NaN or infinite values")
 
 

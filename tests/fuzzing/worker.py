@@ -19,6 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzzing.targets import TARGETS, Target
+from mindist.observed.hdf5 import PROGRAM
 
 MEMORY = 16 * 2**30  # address space: torch alone reserves several GB, and touches little of it
 # What would show that a file runs something: a program, another process, the net, a pickle.
@@ -39,8 +40,10 @@ class Watch:
 
 
 def _own(event: str, arguments: Any) -> bool:
-    """Folders that a results store makes for itself."""
-    return event == "os.mkdir" and Path(str(arguments[0])).name in ("cells", "trained")
+    """What mindist does itself: folders of a results store, and HDF5's process after a crash."""
+    if event == "os.mkdir":
+        return Path(str(arguments[0])).name in ("cells", "trained")
+    return event == "subprocess.Popen" and list(arguments[1]) == [sys.executable, str(PROGRAM)]
 
 
 def prepare(folder: Path, target: Target, seeds: list[Path], index: int, seed: int) -> Path:
@@ -62,8 +65,7 @@ def outcome(target: Target, path: Path, watch: Watch) -> str:
         target.load(path)
         return "loaded"
     except target.allowed as error:
-        named = str(error).startswith(("path: ", "summary: ", "key: "))
-        return type(error).__name__ if named or target.name not in ("estimator",) else "unnamed"
+        return type(error).__name__
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         return f"UNEXPECTED-{type(error).__name__}"

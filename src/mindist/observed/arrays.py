@@ -79,12 +79,14 @@ def plan(
         request: What the user said.
         compressed: Whether the file may be smaller than its data.
     """
-    sizes, many = [], {}
+    total, many = 0, {}
     names: list[Any] = []
     event: tuple[int, ...] | None = request.event_shape
     for key, (dtype, shape) in arrays.items():
         where = f"path: {request.path}" if len(arrays) == 1 else f"path: {request.path}, {key!r}"
-        sizes.append(check_array(where, dtype, shape, request))
+        total += check_array(where, dtype, shape, request)
+        if compressed:
+            request.check_size(total)
         if event is None and len(arrays) > 1:
             event = tuple(shape[1:])  # of several arrays each is one dataset
         many[key] = is_batch(shape, event, where)
@@ -93,8 +95,6 @@ def plan(
             names = list(range(shape[0] if many[key] else 1))
         else:
             names += [(key, i) for i in range(shape[0])] if many[key] else [key]
-    if compressed:
-        request.check_size(sum(sizes))
     return names, event or (), many
 
 

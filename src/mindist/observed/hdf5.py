@@ -1,116 +1,123 @@
-"""HDF5: datasets that lie in the file itself, read slice by slice.
+"""HDF5: datasets that lie in the file itself, read slice by slice in a process of its own.
 
-A file may name other files (external links, external storage, virtual datasets) and filters that
-are loaded as shared libraries. None of these is followed: only hard links, and only the filters
-that every HDF5 library has built in.
+What is read, what is refused and why there is another process: `hdf5_process.py`.
 """
 
 from __future__ import annotations
 
-import math
+import atexit
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from mindist.observed.arrays import ArraySource, chosen_keys, plan
-from mindist.observed.shape import check_array, split
+from mindist.observed.hdf5_process import receive, send
+from mindist.observed.shape import check_array
 from mindist.observed.source import Request, needs
 
-# deflate, shuffle, fletcher32, szip, nbit, scaleoffset; and lzf, which h5py brings.
-FILTERS = {1, 2, 3, 4, 5, 6, 32000}
-MAX_OBJECTS, MAX_DEPTH = 10_000, 32
-MAX_CHUNK_BYTES = 2**30
-BROKEN = (
-    OSError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
+PROGRAM = Path(__file__).with_name("hdf5_process.py")
+WAIT_SECONDS = 600.0  # for an answer of a process that is asleep: a busy one ends itself earlier
+BROKEN = (ValueError, TypeError, KeyError, OSError, OverflowError, MemoryError)
+DIED = (
+    "the HDF5 library crashed on it, or did not come to an end. That happened in a process of its "
+    "own: nothing else was harmed"
 )
+
+
+class Helper:
+    """The other process: started when it is needed, again when it has died, and by each fork."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner, self._lock = 0, threading.Lock()
+
+    def ask(self, path: Path, key: str | None = None, index: int | None = None) -> Any:
+        """The answer to a request: the arrays of a file, or the numbers of one."""
+        with self._lock:
+            process = self._running()
+            timer = threading.Timer(WAIT_SECONDS, process.kill)
+            timer.start()
+            try:
+                send(process.stdin, {"path": str(path.resolve()), "key": key, "index": index})
+                message = receive(process.stdout)
+            except (OSError, ValueError):
+                message = None
+            finally:
+                timer.cancel()
+            if message is None:
+                self.stop()
+                raise ValueError(DIED)
+        if "error" in message[0]:
+            raise ValueError(str(message[0]["error"]))
+        return message
+
+    def _running(self) -> Any:
+        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+            self.stop()
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROGRAM)], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+            )
+            self._owner = os.getpid()
+        return self._process
+
+    def stop(self) -> None:
+        """End the process, if this one has started it."""
+        process, self._process = self._process, None
+        if process is not None and self._owner == os.getpid():
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                with suppress(OSError):  # what was not sent yet cannot be sent any more
+                    cast(IO[bytes], stream).close()
+
+
+HELPER = Helper()
+atexit.register(HELPER.stop)
 
 
 def read_hdf5(request: Request) -> ArraySource:
     """The datasets in an HDF5 file."""
-    found: dict[str, tuple[Any, tuple[int, ...]]] = {}
-    refused: dict[str, str] = {}
-    with request.reading("HDF5", BROKEN), _file(request) as file:
-        for name, dataset in _walk(file, request):
-            found[name] = (dataset.dtype, tuple(int(size) for size in dataset.shape or ()))
-            why = _foreign(dataset)
-            if why:
-                refused[name] = why
-    keys = chosen_keys(list(found), request)
+    if importlib.util.find_spec("h5py") is None:
+        raise needs("h5py", "HDF5")
+    with request.reading("HDF5", BROKEN):
+        found = HELPER.ask(request.path)[0]["arrays"]
+    keys, arrays = chosen_keys(list(found), request), {}
     for key in keys:
-        if key in refused:
-            raise ValueError(f"path: {request.path}, {key[:80]!r} {refused[key]}")
-        check_array(f"path: {request.path}, {key[:80]!r}", *found[key], request)
-    names, event, many = plan({key: found[key] for key in keys}, request)
+        kind, shape, refused = found[key]
+        where = f"path: {request.path}, {key[:80]!r}"
+        if refused:
+            raise ValueError(f"{where} {refused}")
+        with request.reading("HDF5", BROKEN):
+            arrays[key] = (np.dtype(kind), tuple(shape))
+        check_array(where, *arrays[key], request)
+    names, event, many = plan(arrays, request)
 
     @contextmanager
     def opened() -> Iterator[Callable[[str, bool], Iterator[NDArray[Any]]]]:
-        with request.reading("HDF5", BROKEN), _file(request) as file:
-            yield lambda key, many: split(file[key], many)
+        with request.reading("HDF5", BROKEN):
+            yield lambda key, many: _datasets(request, key, *arrays[key], many)
 
     return ArraySource(names, event, many, opened)
 
 
-@contextmanager
-def _file(request: Request) -> Iterator[Any]:
-    try:
-        import h5py
-    except ImportError as error:
-        raise needs("h5py", "HDF5") from error
-    with h5py.File(request.path, "r", locking=False) as file:
-        yield file
-
-
-def _walk(group: Any, request: Request) -> Iterator[tuple[str, Any]]:
-    """The datasets of a file by their paths, through hard links only."""
-    import h5py
-
-    waiting, count = [("", group, 0)], 0
-    seen = {h5py.h5o.get_info(group.id).addr}  # links may go in circles
-    while waiting:
-        prefix, parent, depth = waiting.pop(0)
-        for name in parent:
-            count += 1
-            if count > MAX_OBJECTS or depth > MAX_DEPTH:
-                raise request.unreadable("HDF5", "it holds too many groups and arrays")
-            if not isinstance(parent.get(name, getlink=True), h5py.HardLink):
-                continue
-            item = parent[name]
-            address = h5py.h5o.get_info(item.id).addr
-            if isinstance(item, h5py.Dataset):
-                yield f"{prefix}{name}", item
-            elif isinstance(item, h5py.Group) and address not in seen:
-                seen.add(address)
-                waiting.append((f"{prefix}{name}/", item, depth + 1))
-
-
-def _foreign(dataset: Any) -> str | None:
-    """Why a dataset is not read: what it would take from elsewhere, or how much."""
-    if dataset.is_virtual or dataset.external:
-        return (
-            "takes its numbers from other files, which are not read. Copy them into one file, for "
-            "example with h5repack or h5py."
-        )
-    plist = dataset.id.get_create_plist()
-    used = {int(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())}
-    if used - FILTERS:
-        return (
-            f"is compressed by filter {min(used - FILTERS)}, a plug-in, which is not loaded. Copy "
-            "the file with another compression, for example gzip."
-        )
-    if math.prod(dataset.chunks or ()) * dataset.dtype.itemsize > MAX_CHUNK_BYTES:
-        return f"has chunks of more than {MAX_CHUNK_BYTES:,} bytes. Copy it with smaller ones."
-    return None
+def _datasets(
+    request: Request, key: str, dtype: Any, shape: tuple[int, ...], many: bool
+) -> Iterator[NDArray[Any]]:
+    """The datasets of an array, one request each."""
+    indices: list[int | None] = list(range(shape[0])) if many else [None]
+    for index in indices:
+        _, data = HELPER.ask(request.path, key, index)
+        yield np.frombuffer(data, dtype).reshape(shape[1:] if many else shape)
 
 
 __all__ = ["read_hdf5"]

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from mindist.observed.source import Request, not_numbers
 
+BLOCK_BYTES = 2**26  # of datasets that are read at once
+
 
 def is_batch(shape: Sequence[int], event_shape: Sequence[int] | None, where: str) -> bool:
     """Whether an array of this shape holds many datasets.
@@ -65,8 +67,11 @@ def split(array: Any, many: bool) -> Iterator[NDArray[Any]]:
     if not many:
         yield np.asarray(array[...])
         return
-    for i in range(array.shape[0]):
-        yield np.asarray(array[i])
+    chunks = getattr(array, "chunks", None)  # each of which is decompressed once, if not too large
+    size = math.prod(array.shape[1:]) * array.dtype.itemsize
+    step = max(1, min(chunks[0] if chunks else 1, BLOCK_BYTES // size))
+    for begin in range(0, array.shape[0], step):
+        yield from np.asarray(array[begin : begin + step])
 
 
 def _names(first: str, event: Sequence[int]) -> str:

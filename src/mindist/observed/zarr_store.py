@@ -54,6 +54,7 @@ BROKEN = (
     MemoryError,
     NotImplementedError,
     EOFError,
+    SystemError,  # of Blosc, for a size that is negative
     ZeroDivisionError,
 )
 
