@@ -63,7 +63,7 @@ def test_the_combined_p_value_ranks_the_pool(values, size):
 
 
 def test_each_statistic_alone_is_the_plain_test():
-    null, observed = draw(99, 3), draw(50, 3, seed=1)
+    null, observed = draw(99, 3).exp(), draw(50, 3, seed=1).exp()
     p = CombinedTest(null, names(3)).p_values(observed)
     for column in range(3):
         alone = NullDistances.of(null[:, column], num_obs=1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mindist import Adaptation, MinimumDistance
+from mindist import Adaptation, MinimumDistance, Search
 from mindist.adaptation import Status
 
 FEW = settings(derandomize=True, deadline=None, max_examples=8, database=None)
@@ -130,6 +130,21 @@ def test_a_batch_is_its_datasets_one_by_one(shape, copies):
         assert_same(together[index : index + 1], alone)
         assert mds.detect(x[index % 4]).p_value == pytest.approx(float(alone.p_value), abs=0.0101)
     assert mds.adapt(x[0]).s_star.shape == together.s_star.shape[1:]
+
+
+def test_a_result_says_where_weights_were_dropped():
+    x = observe((2,)).float()
+    mds = MinimumDistance(mean, num_features=32, alpha=0.2, representation="identity")
+    mds.fit(simulate(NUM, (2,), 1).float())
+    weighed = mds.adapt(x)
+    mds.search = Search(feedback=0.0)
+    dropped = mds.adapt(x)
+    assert weighed.unweighed.tolist() == [False] * 4
+    assert dropped.adapted[:2].all()
+    assert torch.equal(dropped.unweighed, dropped.adapted)
+    assert "weights were not asked for, or were dropped" in dropped.message[0]
+    assert dropped[0].message == dropped.message[0]
+    assert dropped.message[3] == Status.WELL_SPECIFIED.message
 
 
 # ------------------------------------------------------------------------------ types and layouts

@@ -40,7 +40,8 @@ def run(threads: int) -> dict[str, torch.Tensor]:
         text=True,
         env=environment,
     )
-    return {name: torch.tensor(value).double() for name, value in json.loads(done.stdout).items()}
+    printed = json.loads(done.stdout)
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in printed.items()}
 
 
 @pytest.mark.slow

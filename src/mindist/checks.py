@@ -435,9 +435,8 @@ def even(value: int, name: str) -> int:
 def choice(value: str, allowed: Sequence[str], name: str) -> str:
     """One of a few words."""
     if not isinstance(value, str) or value not in allowed:
-        kind = ValueError if isinstance(value, str) else TypeError
         words = ", ".join(map(repr, allowed))
-        raise kind(f"{name}: expected one of {words}, got {_shown(value)}.")
+        raise ValueError(f"{name}: expected one of {words}, got {_shown(value)}.")
     return value
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+_UNWEIGHED = "; every observation counts in full: weights were not asked for, or were dropped"
 T = TypeVar("T", bound="Detection")
 
 
@@ -154,10 +155,19 @@ class Adaptation(Detection):
 
     @property
     def message(self) -> str | tuple[str, ...]:
-        """A sentence for each dataset."""
+        """A sentence for each dataset, which also says where an adaptation weighed nothing."""
         if isinstance(self.status, Status):
-            return self.status.message
-        return tuple(status.message for status in self.status)
+            return self.status.message + _UNWEIGHED * bool(self.unweighed)
+        pairs = zip(self.status, self.unweighed.tolist(), strict=True)
+        return tuple(status.message + _UNWEIGHED * flat for status, flat in pairs)
+
+    @property
+    def unweighed(self) -> Tensor:
+        """Whether it was adapted and yet every observation counts in full, `(B,)`.
+
+        Weights were not asked for, or were dropped (`Search.feedback`).
+        """
+        return self.adapted & (self.weights == 1).all(-1)
 
     def __repr__(self) -> str:
         if self.batched:

@@ -243,12 +243,15 @@ class SummaryOutlyingness:
                 f"{tuple(s.shape)}."
             )
         whitened = (s.double() - self.centre) @ self.whitener
-        return self._neighbours.distance(whitened, self._rank).clamp(min=SAME)
+        return self._distance(whitened, self._rank)
 
     def leave_one_out(self) -> Tensor:
         """Distances `(m,)` of the simulated summaries themselves, in the order of `index`."""
-        distance = self._neighbours.distance(self.points, 1 + self._rank)  # itself is the first
-        return distance.clamp(min=SAME)
+        return self._distance(self.points, 1 + self._rank)  # itself is the first
+
+    def _distance(self, whitened: Tensor, rank: int) -> Tensor:
+        distance = self._neighbours.distance(whitened, rank)
+        return torch.where(distance > SAME, distance, 0.0)
 
     @property
     def _rank(self) -> int:
