@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,7 @@ class Search:
     def __post_init__(self) -> None:
         checks.choice(self.solver, SOLVERS, "solver")
         checks.choice(self.divergence, DIVERGENCES, "divergence")
+        self._check_types()
         given: Any = self.starts
         starts: tuple[Start, ...] = (given,) if isinstance(given, str) else tuple(given)
         if not starts or self.restarts < 0:
@@ -69,7 +71,11 @@ class Search:
         for start in starts:
             if isinstance(start, str):
                 checks.choice(start, NAMES, "starts")
-        frozen = (s if isinstance(s, str) else tuple(float(v) for v in s) for s in starts)
+        numbers = "names or vectors of numbers, one for each summary"
+        frozen = (
+            s if isinstance(s, str) else tuple(checks.number(v, "starts", numbers) for v in s)
+            for s in starts
+        )
         object.__setattr__(self, "starts", tuple(frozen))
         plain = self.divergence == "kl" or self.solver == "adam"
         if self.stay == -1:
@@ -85,6 +91,18 @@ class Search:
             raise ValueError(
                 "solver: the KL divergence is not a sum of squares; expected 'adam', "
                 "'lbfgs' or 'gradient-descent', got 'levenberg-marquardt'."
+            )
+
+    def _check_types(self) -> None:
+        checks.number(self.stay, "stay", "a number of at least 0")
+        checks.number(self.feedback, "feedback", "a number of at least 0")
+        checks.integer(self.reweight, "reweight")
+        checks.integer(self.restarts, "restarts")
+        checks.flag(self.distinct, "distinct")
+        if not isinstance(self.starts, str | Sequence):
+            raise TypeError(
+                f"starts: expected names out of {', '.join(NAMES)}, or vectors of length d_s, got "
+                f"{self.starts!r}."
             )
 
     @property
