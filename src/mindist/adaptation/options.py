@@ -92,5 +92,10 @@ class Search:
         """Whether a sum of squares is minimised as such, by compiled loops where they serve."""
         return self.solver == "levenberg-marquardt"
 
+    @property
+    def simple(self) -> bool:
+        """Whether least squares begin at the cloud alone."""
+        return self.least_squares and self.starts == ("cloud",) and not self.restarts
+
 
 __all__ = ["Search"]
