@@ -91,6 +91,11 @@ class Search:
         """Whether a sum of squares is minimised as such, by compiled loops where they serve."""
         return self.solver == "levenberg-marquardt"
 
+    @property
+    def simple(self) -> bool:
+        """Whether least squares begin at the cloud alone."""
+        return self.least_squares and self.starts == ("cloud",) and not self.restarts
+
 
 def _frozen(starts: Any) -> tuple[Start, ...]:
     """Names and vectors, as tuples."""
