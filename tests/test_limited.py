@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from mindist.simulation.calls import Call, Data
 from mindist.simulation.limited import GRACE, LimitedCall
 from mindist.simulation.payload import pack
+from mindist.simulation.seeds import seed_globals
 
 
 @pytest.fixture
@@ -104,3 +106,21 @@ def test_a_function_that_cannot_be_sent(limited):
     lock = threading.Lock()
     with pytest.raises(TypeError, match="expected functions that can be sent"):
         limited(lambda theta: lock, 1.0)(np.zeros(1), 0, None)
+
+
+@pytest.mark.slow
+def test_a_simulator_that_raises_and_hangs(tmp_path):
+    """Each failure is of a draw that had to fail that way; a run without interruptions, and one."""
+    options = {"chunk": 50, "time_limit": 1.0, "seed": 5}
+    bank = cases.simulate(tmp_path / "bank", 500, cases.faulty, **options)
+    assert bank.complete
+    kinds = {"raised": (0, 0.01), "timed out": (0.01, 0.011)}
+    for failure in bank.failures:
+        seed_globals(failure.seed)
+        low, high = kinds[failure.kind]
+        assert low <= np.random.random() < high  # noqa: NPY002
+    counts = Counter(failure.kind for failure in bank.failures)
+    text = f"{counts['raised']} raised an error, {counts['timed out']} took longer than the time"
+    assert text in bank.report()
+    assert min(counts.values()) > 0
+    assert len(counts) == 2

@@ -151,6 +151,49 @@ def bench(
     console.print(f"Written to {folder}: bench.json, table.md, growth-*.png", markup=False)
 
 
+@app.command()
+def simulate(
+    prior: Annotated[str, typer.Argument(help="module:attribute or file.py:attribute.")],
+    simulator: Annotated[str, typer.Argument(help="One theta, or a batch, to data.")],
+    summary: Annotated[str, typer.Argument(help="Datasets to summaries.")],
+    num: Annotated[int, typer.Option(help="Datasets.", min=1)],
+    n_obs: Annotated[int, typer.Option(help="Observations of each.", min=1)],
+    out: Annotated[Path | None, typer.Option(help="Folder of the bank.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 0,
+    keep: Annotated[str, typer.Option(help="embedding or data.")] = "embedding",
+    chunk: Annotated[int | None, typer.Option(help="Datasets in a chunk.", min=1)] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for a simulation.")] = None,
+    failures: Annotated[str, typer.Option(help="redraw, report or raise.")] = "redraw",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what it takes: time, memory, disk.")
+    ] = False,
+) -> None:
+    """Simulate datasets into a bank on disk, or go on with one; it executes the files it names."""
+    quieten()
+    if out is None and not dry_run:
+        usage_error("Say where to: --out FOLDER, or what it takes: --dry-run.")
+    from mindist import simulating
+    from mindist.named import load_named
+
+    settings: dict[str, Any] = {"n_obs": n_obs, "workers": workers, "seed": seed, "keep": keep}
+    settings |= {"chunk": chunk, "time_limit": time_limit, "failures": failures}
+    names = {"PRIOR": prior, "SIMULATOR": simulator, "SUMMARY": summary}
+    try:
+        p, x, s = (load_named(name, argument) for argument, name in names.items())
+        if dry_run or out is None:
+            print(simulating.estimate(p, x, s, num, **settings))
+        else:
+            print(simulating.simulate(p, x, s, num, out=out, **settings).report())
+    except (ValueError, TypeError) as error:
+        usage_error(str(error))
+    except (ImportError, OSError, RuntimeError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on from here.", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+
+
 def print_record(record: Record) -> None:
     """A table of ratios for each group."""
     from mindist.benchmark.table import HEADER, TITLES, cells, origin

@@ -12,12 +12,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
 from mindist.minimum_distance import MinimumDistance
 from mindist.simulation.bank import SimulationBank
 from mindist.simulation.build import Request, build
+from mindist.simulation.estimate import Estimate
+from mindist.simulation.estimate import estimate as estimate_bank
 from mindist.simulation.plan import Settings
 from mindist.simulation.sources import Sources
 from mindist.simulation.work import Embed
@@ -50,6 +54,21 @@ class MinimumDistanceEmbedder:
         """Mean embeddings of datasets, by these values and tensors."""
         own = self.mds.representation if callable(self.mds.representation) else None
         return Embedding.from_state(config, tensors, own).mean
+
+    def rough(self, x: Tensor) -> Tensor:
+        """Mean embeddings that take as long, before any was chosen; nothing else is right of them.
+
+        Of the observations as they are: what a representation costs is not counted.
+        """
+
+        def draw() -> FourierFeatures:
+            source, shape = torch.Generator().manual_seed(0), tuple(x.shape[2:])
+            size, rule = self.mds.num_features, "random"
+            return FourierFeatures.draw(
+                shape, size, bandwidth=1.0, generator=source, frequencies=rule
+            )
+
+        return Embedding(draw(), draw() if self.mds.local else None, None).mean(x)
 
 
 def simulate(
@@ -123,4 +142,43 @@ def simulate(
     return build(request, Path(out).expanduser())
 
 
-__all__ = ["MinimumDistanceEmbedder", "simulate"]
+def estimate(
+    prior: Any,
+    simulator: Callable[..., Any],
+    summary: Callable[[Any], Any],
+    num: int,
+    *,
+    n_obs: int,
+    workers: int = 1,
+    mds: MinimumDistance | None = None,
+    **settings: Any,
+) -> Estimate:
+    """What `simulate` would take: simulates for a few seconds and writes nothing.
+
+    Arguments:
+        prior: As for `simulate`, as all others.
+        simulator: One theta to one dataset, or a batch to a batch.
+        summary: Datasets to summaries.
+        num: M.
+        n_obs: N.
+        workers: Processes.
+        mds: The estimator that the bank is for.
+        settings: `seed`, `keep`, `failures`, `chunk`, `time_limit` and `vectorised`.
+
+    Example:
+        >>> import numpy as np
+        >>> prior = lambda n, rng: rng.normal(size=(n, 1))
+        >>> simulator = lambda theta, rng: rng.normal(theta, size=(9, 1))
+        >>> print(estimate(prior, simulator, lambda x: x.mean(1), 1_000, n_obs=9))
+        1,000 datasets of 9 observations, simulated one by one, 100 chunks of 10, 1 worker:
+        time    ... s (... ms for a dataset, timed on ...)
+        memory  401 MB
+        disk    5 MB at most
+    """
+    mds = MinimumDistance(summary) if mds is None else mds
+    sources = Sources(prior, simulator, summary)
+    wanted = Settings(num, n_obs, **settings)
+    return estimate_bank(sources, wanted, MinimumDistanceEmbedder(mds).rough, workers)
+
+
+__all__ = ["MinimumDistanceEmbedder", "estimate", "simulate"]

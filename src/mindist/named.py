@@ -1,0 +1,75 @@
+"""Objects named on the command line: `module:attribute` or `file.py:attribute`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def load_named(name: str, argument: str) -> Any:
+    """The object that a name of the command line stands for; its code is executed.
+
+    Functions of a file are not importable elsewhere: they are sent to other processes by value.
+
+    Arguments:
+        name: Such as `"package.model:simulator"` or `"model.py:task.simulate"`.
+        argument: Of the command, for error messages.
+
+    Example:
+        >>> load_named("math:pi", "PRIOR")
+        3.141592653589793
+        >>> load_named("math", "PRIOR")
+        Traceback (most recent call last):
+            ...
+        ValueError: PRIOR: expected module:attribute or file.py:attribute, got 'math'.
+    """
+    where, colon, attribute = name.rpartition(":")
+    if not (where and colon and attribute):
+        raise ValueError(
+            f"{argument}: expected module:attribute or file.py:attribute, got {name!r}."
+        )
+    module = _run(Path(where), argument) if where.endswith(".py") else _import(where, argument)
+    try:
+        return reduce(getattr, attribute.split("."), module)
+    except AttributeError as error:
+        known = ", ".join(sorted(key for key in vars(module) if not key.startswith("_"))[:20])
+        raise ValueError(
+            f"{argument}: {where} has no {attribute} ({error}); it has {known}."
+        ) from None
+
+
+_files: dict[Path, ModuleType] = {}  # each is executed once: its parts may belong together
+
+
+def _run(path: Path, argument: str) -> ModuleType:
+    path = path.expanduser().resolve()
+    if path in _files:
+        return _files[path]
+    if not path.is_file():
+        raise ValueError(f"{argument}: expected a Python file, found none at {path}.")
+    # Not in sys.modules: its functions are pickled by value. Its neighbours can be imported.
+    module = ModuleType(f"{path.stem} (named on the command line)")
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), module.__dict__)
+    _files[path] = module
+    return module
+
+
+def _import(name: str, argument: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and what it imports is not
+        raise ValueError(f"{argument}: no module named {name!r}; a file ends in .py.") from None
+
+
+__all__ = ["load_named"]
