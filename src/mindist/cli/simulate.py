@@ -109,7 +109,8 @@ def estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bo
     """Say what a bank would take."""
     from mindist import simulating
 
-    expected = simulating.estimate(*sources, num, **settings)
+    prior, simulator, summary = sources
+    expected = simulating.estimate(prior, simulator, summary, num, **settings)
     if json:
         schema, took = expected.schema, {"seconds_each": expected.each, "timed": expected.timed}
         sizes = {"memory_bytes": int(expected.memory), "disk_bytes": int(expected.disk)}
@@ -123,9 +124,10 @@ def build(sources: list[Any], num: int, settings: dict[str, Any], out: Path, *, 
     """Simulate, and say what is there."""
     from mindist import simulating
 
+    prior, simulator, summary = sources
     begin = time.monotonic()
     with interruptible("The same command goes on from here."), extra("bank"):
-        bank = simulating.simulate(*sources, num, out=out, **settings)
+        bank = simulating.simulate(prior, simulator, summary, num, out=out, **settings)
     seconds = time.monotonic() - begin
     if not json:
         print(f"{bank.report()} They are in {out} ({seconds:.0f} s).")

@@ -14,6 +14,7 @@ from mindist.simulation.work import Embed, Work
 
 SECONDS = 3.0  # to spend on timing, unless one simulation takes longer
 MAX_TIMED = 1_000  # datasets
+WARM_UP = 60.0  # seconds: a first dataset that took less is simulated again, now without compiling
 WRITING = 0.05  # seconds for a chunk, on a disk of our own (docs/simulations.md)
 PROCESS = 400e6  # bytes of a process that has imported torch and mindist, measured
 
@@ -88,7 +89,7 @@ def estimate(sources: Sources, settings: Settings, embed: Embed, workers: int) -
         workers: Processes.
     """
     schema = probe(sources, settings)
-    num = 1
+    num, warm = 1, False
     while True:
         few = replace(schema, num=num, chunk=num)
         work = Work(sources, settings, few, embed, with_data=True)
@@ -96,6 +97,9 @@ def estimate(sources: Sources, settings: Settings, embed: Embed, workers: int) -
             chunk = simulate_chunk(work, 0)
         finally:
             close_idle(work.run)
+        if not warm and chunk.seconds < WARM_UP:
+            warm = True
+            continue
         if chunk.seconds > SECONDS / 4 or num >= min(MAX_TIMED, settings.num):
             break
         num = min(MAX_TIMED, settings.num, max(4 * num, int(num * SECONDS / 2 / chunk.seconds)))
