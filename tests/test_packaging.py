@@ -9,7 +9,17 @@ from pathlib import Path
 import mindist
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = {"arviz", "bayesflow", "dask", "matplotlib", "nflows", "sbi", "sklearn", "zarr", "zuko"}
+OPTIONAL = {
+    "arviz",
+    "bayesflow",
+    "cloudpickle",
+    "dask",
+    "distributed",
+    "h5py",
+    "joblib",
+    "matplotlib",
+}
+OPTIONAL |= {"nflows", "pandas", "ray", "sbi", "sklearn", "zarr", "zuko"}
 LATER = {"numba", "llvmlite"}  # imported by the first embedding
 
 

@@ -96,6 +96,14 @@ def test_the_same_call_again_simulates_nothing(bank, monkeypatch, tmp_path):
     assert cases.contents(again.path) == cases.contents(first.path)
 
 
+def test_a_bar_is_shown_on_request_and_on_a_terminal_only(tmp_path, capsys):
+    cases.simulate(tmp_path / "a", 20)
+    assert capsys.readouterr().err == ""
+    cases.simulate(tmp_path / "b", 20, progress=True)
+    assert "100%" in (shown := capsys.readouterr().err)
+    assert "20/20" in shown
+
+
 def test_global_generators_are_given_back(tmp_path):
     random.seed(1)
     torch.manual_seed(2)
@@ -391,6 +399,25 @@ def test_arguments_are_checked(tmp_path):
         Sources(3, cases.one_by_one, cases.mean)
     with pytest.raises(ValueError, match=r"prior: expected parameters of shape \(1, d_theta\)"):
         probe(Sources(torch.randn, cases.one_by_one, cases.mean), Settings(5, 5))
+
+
+def crashing(theta, n_obs):
+    """Ends its process, which no `except` prevents, in one of a hundred draws."""
+    if theta[0] > 2.33:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return cases.one_by_one(theta, n_obs)
+
+
+@pytest.mark.slow
+def test_a_crash_ends_a_run_but_not_one_with_a_time_limit(tmp_path):
+    with pytest.raises(SimulationError, match=r"a worker process died .* with time_limit each"):
+        cases.simulate(tmp_path / "a", 400, crashing, workers=2)
+    assert not mindist.SimulationBank.open(tmp_path / "a", verify=True).complete
+    bank = cases.simulate(tmp_path / "b", 400, crashing, time_limit=20)
+    assert {failure.error for failure in bank.failures} == {
+        "its process ended: it crashed, or the system ended it"
+    }
+    assert bank.complete
 
 
 SIGNALLED = """

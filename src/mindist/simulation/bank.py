@@ -90,8 +90,9 @@ class SimulationBank:
     @property
     def complete(self) -> bool:
         """Whether all chunks are there, with their mean embeddings."""
-        done = all("z_bar" in " ".join(record["files"]) for record in self._records.values())
-        return done and len(self._records) == self._schema.num_chunks
+        found = self._records
+        embedded = all(_embedding_file(index) in record["files"] for index, record in found.items())
+        return embedded and len(found) == self._schema.num_chunks
 
     @property
     def config(self) -> dict[str, Any]:
@@ -172,7 +173,7 @@ class SimulationBank:
             self._whole(index, record, verify=verify)
             first, last = self._schema.span(index)
             valid = self.valid[first:last]
-            has = f"{zarr_arrays.file_of('z_bar', index, 2)}" in record["files"]
+            has = _embedding_file(index) in record["files"]
             yield BankChunk(
                 self.theta[first:last][valid],
                 self.s[first:last][valid],
@@ -213,6 +214,11 @@ class SimulationBank:
                 f"path: chunk {index} of {self.path} is damaged: {why}. The call of "
                 "mindist.simulate that wrote it simulates it again."
             )
+
+
+def _embedding_file(index: int) -> str:
+    """Where the mean embeddings of a chunk are, once they are there."""
+    return zarr_arrays.file_of("z_bar", index, 2)
 
 
 __all__ = ["BankChunk", "SimulationBank"]

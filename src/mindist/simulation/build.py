@@ -6,6 +6,7 @@ What is complete is never simulated again.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -83,7 +84,9 @@ def build(request: Request, out: Path) -> SimulationBank:
     """Simulate what is missing of a bank."""
     checks.positive(request.workers, "workers")
     need("zarr"), need("joblib")
-    with locked(out), terminable():
+    with locked(out), terminable(), warnings.catch_warnings():
+        # loky's, when it replaces a worker: all goes on.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         folder = _open(request, out)
         folder.recover()
         _same_functions(request, folder)
@@ -134,10 +137,10 @@ def _run(
         if type(error).__name__ not in ("TerminatedWorkerError", "KilledWorker"):
             raise
         raise SimulationError(
-            f"simulator: a worker process died ({error}). Complete chunks are kept, and the same "
-            "call goes on. If it was not the system, which ends processes when memory is short, "
-            "the simulator crashes: with time_limit each simulation runs in a process of its own, "
-            "whose end counts as a failed draw."
+            f"simulator: a worker process died ({type(error).__name__}). Complete chunks are kept, "
+            "and the same call goes on. If it was not the system, which ends processes when memory "
+            "is short, the simulator crashes: with time_limit each simulation runs in a process of "
+            "its own, whose end counts as a failed draw."
         ) from error
 
 

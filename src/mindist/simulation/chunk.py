@@ -10,6 +10,7 @@ depends on another chunk, on a clock or on the process.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -33,11 +34,17 @@ from mindist.summarise import Summariser
 # once in 40,000 times, and where everything fails nobody waits for more.
 MAX_IN_A_ROW = 100
 
+NAN = Problem(NOT_FINITE, "the data hold NaN or infinite values")
+
+
+# Of the process's global generators: a Dask worker may have several threads.
+_alone = threading.Lock()
+
 
 def simulate_chunk(work: Work, index: int) -> Chunk:
-    """Simulate one chunk in this process."""
+    """Simulate one chunk in this process, which does one at a time."""
     start = time.perf_counter()
-    with one_core(), borrowed_globals(), torch.no_grad():
+    with _alone, one_core(), borrowed_globals(), torch.no_grad():
         rows = _Rows(work, index)
         with work.caller() as caller:
             rows.fill(caller)
@@ -99,13 +106,20 @@ class _Rows:
         if self.work.schema.vectorised and self._batch(caller, theta, rows, attempt):
             return
         batch = 1 if self.work.schema.vectorised else None
+        good: list[tuple[int, int, NumPy]] = []
         for j, row in enumerate(rows):
             seed = draw_seed(self.work.settings.seed, self.index, attempt, 1 + j)
             result = caller(theta[j : j + 1] if batch else theta[j], seed, batch)
+            if isinstance(result, Data) and not np.isfinite(result.x).all():
+                result = NAN
             if isinstance(result, Problem):
                 self._fail(row, attempt, result, seed, alone=True)
             else:
-                self._take(result, rows[j : j + 1], attempt, [seed], alone=True)
+                self.in_a_row = 0
+                good.append((row, seed, result.x.reshape(self.arrays["x"].shape[1:])))
+        if good:
+            done, seeds, x = zip(*good, strict=True)
+            self._take(np.stack(x), np.array(done), attempt, seeds, alone=True)
 
     def _batch(self, caller: Caller, theta: Any, rows: NumPy, attempt: int) -> bool:
         """All rows in one call; if it gives nothing, they are tried one by one."""
@@ -113,15 +127,14 @@ class _Rows:
         result = caller(theta, seed, len(rows))
         if isinstance(result, Problem):
             return False
-        self._take(result, rows, attempt, [seed] * len(rows), alone=False)
+        self._take(result.x, rows, attempt, [seed] * len(rows), alone=False)
         return True
 
     def _take(
-        self, data: Data, rows: NumPy, attempt: int, seeds: Sequence[int], *, alone: bool
+        self, data: NumPy, rows: NumPy, attempt: int, seeds: Sequence[int], *, alone: bool
     ) -> None:
         """Keep what is finite, with its summaries."""
-        x = torch.from_numpy(data.x.astype(self.arrays["x"].dtype, copy=False))
-        x = x.reshape(len(rows), *self.arrays["x"].shape[1:])
+        x = torch.from_numpy(data.astype(self.arrays["x"].dtype, copy=False))
         finite = torch.isfinite(x.flatten(1)).all(1)
         s, problems = summaries(self.work.summarise, x, finite)
         for j, row in enumerate(rows):
@@ -156,10 +169,7 @@ def summaries(
     summarise: Summariser, x: Tensor, finite: Tensor
 ) -> tuple[Tensor, dict[int, Problem]]:
     """Summaries `(b, d_s)`, and what is wrong with which dataset."""
-    problems = {
-        int(j): Problem(NOT_FINITE, "the data hold NaN or infinite values")
-        for j in (~finite).nonzero()[:, 0]
-    }
+    problems = dict.fromkeys((~finite).nonzero()[:, 0].tolist(), NAN)
     s = torch.full((len(x), summarise.dim or 0), torch.nan, dtype=torch.float64)
     good = finite.nonzero()[:, 0]
     if not len(good):
@@ -170,17 +180,14 @@ def summaries(
         if len(x) == 1:
             return s, {0: Problem.of(error, "summary: ")}
         for j in good.tolist():
-            s[j], more = _alone(summarise, x[j : j + 1])
-            problems |= dict.fromkeys([j] * len(more), *more.values())
+            one, more = summaries(summarise, x[j : j + 1], torch.ones(1, dtype=torch.bool))
+            s[j] = one[0]
+            if more:
+                problems[j] = more[0]
     for j in good.tolist():
         if j not in problems and not torch.isfinite(s[j]).all():
             problems[j] = Problem(NOT_FINITE, "the summary holds NaN or infinite values")
     return s, problems
-
-
-def _alone(summarise: Summariser, x: Tensor) -> tuple[Tensor, dict[int, Problem]]:
-    s, problems = summaries(summarise, x, torch.ones(1, dtype=torch.bool))
-    return s[0], problems
 
 
 __all__ = ["embed_rows", "simulate_chunk", "simulate_packed", "summaries"]

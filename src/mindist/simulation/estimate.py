@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import torch
+
 from mindist.simulation.chunk import simulate_chunk
 from mindist.simulation.limited import close_idle
 from mindist.simulation.plan import Schema, Settings
@@ -14,7 +16,6 @@ from mindist.simulation.work import Embed, Work
 
 SECONDS = 3.0  # to spend on timing, unless one simulation takes longer
 MAX_TIMED = 1_000  # datasets
-WARM_UP = 60.0  # seconds: a first dataset that took less is simulated again, now without compiling
 WRITING = 0.05  # seconds for a chunk, on a disk of our own (docs/simulations.md)
 PROCESS = 400e6  # bytes of a process that has imported torch and mindist, measured
 
@@ -89,7 +90,8 @@ def estimate(sources: Sources, settings: Settings, embed: Embed, workers: int) -
         workers: Processes.
     """
     schema = probe(sources, settings)
-    num, warm = 1, False
+    embed(torch.zeros(1, *schema.shapes["x"]))  # compiles loops, once and for all
+    num = 1
     while True:
         few = replace(schema, num=num, chunk=num)
         work = Work(sources, settings, few, embed, with_data=True)
@@ -97,9 +99,6 @@ def estimate(sources: Sources, settings: Settings, embed: Embed, workers: int) -
             chunk = simulate_chunk(work, 0)
         finally:
             close_idle(work.run)
-        if not warm and chunk.seconds < WARM_UP:
-            warm = True
-            continue
         if chunk.seconds > SECONDS / 4 or num >= min(MAX_TIMED, settings.num):
             break
         num = min(MAX_TIMED, settings.num, max(4 * num, int(num * SECONDS / 2 / chunk.seconds)))

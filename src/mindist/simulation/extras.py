@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 
@@ -22,6 +23,11 @@ def need(name: str, extra: str = "bank") -> Any:
         missing = error.name or name
         raise ImportError(
             f"Simulation banks need {missing}. Install it with: pip install 'mindist[{extra}]'"
+            + (
+                " (Python 3.11 or newer)"
+                if missing == "zarr" and sys.version_info < (3, 11)
+                else ""
+            )
         ) from error
 
 

@@ -35,7 +35,8 @@ def outcomes(
             cluster; then it and the jobs are pickled, by value where they come from `__main__`.
         jobs: What to do; begun in this order.
         workers: Processes, where no cluster was chosen.
-        wave: How many outcomes may be in memory at most; 16 for each process by default.
+        wave: How many outcomes may be in memory at most, but at least 4 for each process; 16 by
+            default.
 
     Example:
         >>> list(outcomes(abs, [-1, -2], workers=1))
@@ -45,7 +46,10 @@ def outcomes(
         yield from map(function, jobs)
         return
     parallel, streams = _parallel(workers)
-    size = wave or WAVE * parallel.n_jobs if streams else 2 * parallel.n_jobs
+    # Never so few that processes stand idle: the next wave begins when the last one is done.
+    size = (
+        max(wave or WAVE * parallel.n_jobs, 4 * parallel.n_jobs) if streams else 2 * parallel.n_jobs
+    )
     delayed = need("joblib").delayed
     for first in range(0, len(jobs), size):
         results = parallel(delayed(function)(job) for job in jobs[first : first + size])

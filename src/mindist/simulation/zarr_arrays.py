@@ -31,9 +31,15 @@ def open_array(path: Path, *, write: bool = False) -> Any:
     """A Zarr array, which gives NumPy arrays when it is sliced; or a clear error."""
     zarr = need("zarr")
     try:
+        # Of version 3 only: in version 2 an array may be made of pickles.
         array = zarr.open_array(
-            str(path), mode="r+" if write else "r", config={"write_empty_chunks": True}
+            str(path),
+            mode="r+" if write else "r",
+            zarr_format=3,
+            config={"write_empty_chunks": True},
         )
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"its numbers are {array.dtype}")
     except Exception as error:
         raise ValueError(
             f"path: {path / 'zarr.json'} is damaged or missing ({type(error).__name__}: {error}). "
