@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.errors import FAILURE
+from mindist.cli.status import FAILURE
 from mindist.cli.options import (
     Alpha,
     Columns,

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mindist.cli.errors import CommandError, UsageError
+from mindist.cli.status import CommandError, UsageError
 from mindist.cli.user_code import load_user_code
 
 NOTE = "command.json"

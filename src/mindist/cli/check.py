@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.errors import MISSPECIFIED
+from mindist.cli.status import MISSPECIFIED
 from mindist.cli.options import (
     Alpha,
     Columns,

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import need_summary, open_bank, write_note
-from mindist.cli.errors import UsageError
+from mindist.cli.status import UsageError
+from mindist.cli.errors import extra
 from mindist.cli.options import Alpha, BankFolder, Json, Summary
 from mindist.cli.output import number, on_terminal, print_json, waiting
 from mindist.cli.simulate import number_or_word
@@ -46,8 +47,6 @@ def fit(
     json: Json = False,
 ) -> None:
     """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
-    from mindist.cli.errors import extra
-
     with waiting("Opening the bank"), extra("bank"):
         simulations = open_bank(bank)
     name = need_summary(summary, _own_name(simulations), bank)

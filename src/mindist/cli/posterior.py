@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mindist.cli.artefacts import check_artefact, noted
-from mindist.cli.errors import UsageError, extra
+from mindist.cli.errors import extra
+from mindist.cli.status import UsageError
 from mindist.cli.output import say
 from mindist.cli.user_code import load_user_code
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.errors import UsageError, extra
+from mindist.cli.errors import extra
+from mindist.cli.status import UsageError
 from mindist.cli.options import (
     NAME,
     Alpha,

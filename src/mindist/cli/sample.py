@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.errors import UsageError, extra
+from mindist.cli.errors import extra
+from mindist.cli.status import UsageError
 from mindist.cli.options import (
     Alpha,
     Columns,
@@ -150,8 +151,8 @@ def _write(out: Path, drawn: list[Any], names: list[str], robust: Any, observed:
         np.save(out, drawn[0].numpy())
     elif suffix == ".nc":
         with extra("arviz"):
-            from mindist.posteriors.arviz_export import write_netcdf
-        write_netcdf(out, robust, observed[0], drawn[0], names)
+            data = robust.to_arviz(observed[0], num_samples=num, names=names, seed=seed)
+        data.to_netcdf(str(out))
     else:
         several = len(drawn) > 1
         sizes = zip(observed.names, drawn, strict=True)

@@ -18,6 +18,12 @@ HEADS = {
     "prior": "PRIOR: ",
     "simulator": "SIMULATOR: ",
     "trust": "",
+    "x": "",
+    "alpha": "--alpha: ",
+    "bandwidth": "--bandwidth: ",
+    "representation": "--representation: ",
+    "theta_names": "--names: ",
+    "names": "--names: ",
 }
 PHRASES = {
     "Pass missing='drop' to leave": "Use --missing drop to leave",

@@ -55,9 +55,10 @@ def make_table(
     """
     event = (num_columns,) if request.event_shape is None else request.event_shape
     if math.prod(event) != num_columns:
+        wanted = math.prod(event)
         raise ValueError(
-            f"columns: expected {math.prod(event)} columns for an observation of shape {event}, "
-            f"got {num_columns}. Choose them with columns=[...]."
+            f"columns: expected {wanted} column{'s' if wanted > 1 else ''} for an observation of "
+            f"shape {event}, got {num_columns}. Choose them with columns=[...]."
         )
     if keys is None:
         return TableSource([0], event, blocks)
@@ -87,7 +88,10 @@ def choose_columns(numeric: Sequence[str], every: Sequence[str], request: Reques
         if name not in numeric:
             raise not_numbers(f"columns: {request.path}, {name!r}", "a column of something else")
     if not chosen:
-        raise ValueError(f"columns: {request.path} has no column of numbers. It has {listed}.")
+        raise ValueError(
+            f"columns: {request.path} has no column of numbers. It has {listed}. One word in a "
+            "column makes it one of text; what is missing should be left empty, or be NA or NaN."
+        )
     return chosen
 
 
