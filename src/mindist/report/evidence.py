@@ -37,7 +37,7 @@ def plot_null_distance(
         >>> null = torch.rand(500) + 0.5
         >>> axes = plot_null_distance(axes, null, 4.0, 1.2, threshold=1.45)
         >>> axes.get_xscale(), axes.get_legend_handles_labels()[1]
-        ('log', ['threshold', 'observed', 'adapted', 'simulated'])
+        ('log', ['simulated', 'threshold', 'observed', 'adapted'])
     """
     null = np.asarray(null, dtype=float)
     lines = {"threshold": (threshold, REFERENCE, ":"), "observed": (distance_obs, OBSERVED, "-")}
