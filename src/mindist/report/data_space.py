@@ -168,7 +168,7 @@ def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
     """Some images of each sort, with their index in a corner."""
     images = x.reshape(len(x), -1, *x.shape[-2:]).mean(1)
     rows: dict[str, Any] = {}
-    for label, index in reversed(shown.items()):
+    for label, index in reversed(list(shown.items())):
         most = MOST_SUSPICIOUS_ROWS if label == strange else 1
         for row in range(min(most, -(-len(index) // IMAGES_IN_A_ROW))):
             part = index[row * IMAGES_IN_A_ROW :][:IMAGES_IN_A_ROW]
@@ -207,8 +207,9 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         >>> axes.get_legend_handles_labels()[1]
         ['other observations', 'mean']
     """
-    span = [torch.linspace(*ends, GRID) for ends in (axes.get_xlim(), axes.get_ylim())]
-    first, second = (ends.to(fitted.probe.device) for ends in span)
+    ends = (axes.get_xlim(), axes.get_ylim())
+    span = [torch.linspace(float(low), float(high), GRID) for low, high in ends]
+    first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
     for label, (s, colour) in at.items():
         density = (z @ fitted.decoder(s[None].double())[0]).reshape(GRID, GRID).T.detach().cpu()

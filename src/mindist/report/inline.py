@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import Any, cast
 
 import matplotlib
 
@@ -68,7 +68,7 @@ def inline_style() -> Iterator[None]:
     settings |= {"axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none"}
     settings |= {"legend.facecolor": PAPER, "legend.edgecolor": LINE, "grid.color": LINE}
     settings |= {"axes.titlelocation": "left", "axes.titleweight": "bold", "axes.titlesize": 11}
-    with figure_style(), matplotlib.rc_context(settings), warnings.catch_warnings():
+    with figure_style(), matplotlib.rc_context(cast(Any, settings)), warnings.catch_warnings():
         # A letter of a name that the font lacks is drawn as a box; the page has it in words.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
@@ -117,9 +117,10 @@ def themed(svg: str, name: str, alt: str) -> str:
     """An SVG file of matplotlib as an element of a page.
 
     Example:
-        >>> text = '<?xml?><svg viewBox="0 0 1 1" width="9pt"><!-- a --><g id="a" style="fill: #000000"/></svg>'
-        >>> themed(text, "f", "alt")
-        '<svg role="img" aria-label="alt" viewBox="0 0 1 1"><g id="f-a" style="fill: var(--text)"/></svg>'
+        >>> svg = '<?xml?><svg viewBox="0 0 1 1"><!-- a --><g id="a" style="fill: #000000"/></svg>'
+        >>> themed(svg, "f", "words")[:53], themed(svg, "f", "words")[53:]
+        ('<svg role="img" aria-label="words" viewBox="0 0 1 1">',
+         '<g id="f-a" style="fill: var(--text)"/></svg>')
     """
     box = re.search(r'viewBox="([-\d. ]+)"', svg)
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]

@@ -108,7 +108,8 @@ def plot_summary_pairs(
             axes.set_axis_off()
             continue
         if column == row:
-            plot_summary(axes, cloud[:, row], *(_at(s, row) for s in (s_obs, s_star)), names[row])
+            star = None if s_star is None else float(s_star[row])
+            plot_summary(axes, cloud[:, row], float(s_obs[row]), star, names[row])
         else:
             plot_summary_space(axes, cloud, s_obs, s_star, names=names, dims=(column, row))
             axes.get_legend().remove()
@@ -173,10 +174,6 @@ def _points(s_obs: Any, s_star: Any, s_ref: Any) -> list[tuple[str, tuple[Any, s
         "of the clean data": (s_ref, REFERENCE, "*"),
     }
     return [(label, point) for label, point in every.items() if point[0] is not None]
-
-
-def _at(s: Any, index: int) -> float | None:
-    return None if s is None else float(s[index])
 
 
 __all__ = ["limits", "plot_summary", "plot_summary_pairs", "plot_summary_space"]
