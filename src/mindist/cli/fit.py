@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import need_summary, open_bank, write_note
-from mindist.cli.status import UsageError
 from mindist.cli.errors import extra
 from mindist.cli.options import Alpha, BankFolder, Json, Summary
 from mindist.cli.output import number, on_terminal, print_json, waiting
 from mindist.cli.simulate import number_or_word
+from mindist.cli.status import UsageError
 from mindist.cli.user_code import load_user_code
 
 EMBEDDING = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")

@@ -12,9 +12,9 @@ import typer
 
 from mindist.cli.artefacts import need_summary
 from mindist.cli.errors import extra, interruptible
-from mindist.cli.status import UsageError
 from mindist.cli.options import NAME, Json, Seed, Summary
 from mindist.cli.output import print_json
+from mindist.cli.status import UsageError
 from mindist.cli.user_code import load_user_code
 
 
