@@ -62,7 +62,12 @@ class RobustPosterior:
 
     Arguments:
         posterior: A posterior over summaries. From sbi: a `DirectPosterior` (NPE), a
-            `VectorFieldPosterior` (NPSE, FMPE; "ode" or "sde") or an `EnsemblePosterior`.
+            `VectorFieldPosterior` (NPSE, FMPE; "ode" or "sde") or an `EnsemblePosterior`. From
+            BayesFlow: a workflow or approximator, over summaries given as inference conditions, or
+            with a summary network, whose output then is the summary (see
+            `mindist.posteriors.bayesflow_bridge`). A conditional distribution of zuko, an NPE or
+            FMPE of lampe, a posterior of ltu-ili. Any function `f(s, n)` that draws n parameters
+            given one summary (see `CallablePosterior`).
         mds: A fitted `MinimumDistance` with the summary that the posterior was trained on.
         uncertainty: Whether the uncertainty of an adapted summary widens the posterior. By default
             where it is known: not with `MinimumDistance.paper`, nor where the summary of resampled
@@ -74,7 +79,7 @@ class RobustPosterior:
         >>> mindist.RobustPosterior("not a posterior", mds=None)
         Traceback (most recent call last):
             ...
-        TypeError: posterior: expected a posterior over summaries from sbi, got str. ...
+        TypeError: posterior: expected a posterior over summaries from sbi, bayesflow, ...
     """
 
     def __init__(
@@ -85,7 +90,7 @@ class RobustPosterior:
         uncertainty: bool | None = None,
         max_draws_per_sample: int = MAX_DRAWS_PER_SAMPLE,
     ) -> None:
-        self._backend = find_backend(posterior)
+        self._backend = find_backend(posterior, _example(mds))
         if isinstance(mds, type) or not callable(getattr(mds, "adapt", None)):
             got = f"the class {mds.__name__}" if isinstance(mds, type) else type(mds).__name__
             raise TypeError(
@@ -404,6 +409,12 @@ class RobustPosterior:
                 f"{tuple(theta.shape)}."
             )
         return theta
+
+
+def _example(mds: Any) -> Tensor | None:
+    """One simulated summary `(1, d_s)`, or None before the fit."""
+    fitted = getattr(mds, "fitted_", None)
+    return None if fitted is None else fitted.summarise(fitted.probe)[:1].float()
 
 
 def _optional_flag(value: bool | None, name: str) -> bool | None:
