@@ -30,6 +30,7 @@ from torch import Tensor
 from mindist import checks
 from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
 from mindist.posteriors.adaptations import Adaptations
+from mindist.posteriors.arviz_export import to_inference_data
 from mindist.posteriors.backend import find_backend
 from mindist.posteriors.density import LeakageOptions
 from mindist.posteriors.mode import Modes
@@ -115,6 +116,16 @@ class RobustPosterior:
     def mds(self) -> MinimumDistance:
         """The estimator that adapts summaries."""
         return self._mds
+
+    @property
+    def num_parameters(self) -> int:
+        """d_theta."""
+        return self._backend.num_parameters
+
+    @property
+    def parameter_names(self) -> tuple[str, ...] | None:
+        """The names of the parameters, where the wrapped posterior has them: BayesFlow's has."""
+        return getattr(self._backend, "parameter_names", None)
 
     @property
     def queries(self) -> UncertainQueries:
@@ -342,6 +353,20 @@ class RobustPosterior:
             force_update=checks.flag(force_update, "force_update"),
             options=options,
         )
+
+    def to_arviz(self, x: Array | None = None, num_samples: int = 1_000, **options: Any) -> Any:
+        """Samples, log-probabilities, data and summaries as `arviz.InferenceData`.
+
+        `to_arviz(x).to_netcdf("posterior.nc")` saves them; ArviZ plots them. Needs the `arviz`
+        extra. See `mindist.posteriors.arviz_export` for what is in which group.
+
+        Arguments:
+            x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
+            num_samples: Draws from the posterior.
+            options: `names` of the parameters; a `simulator`, for the posterior predictive;
+                `at="observed"` to ask at the summaries as observed; `seed`.
+        """
+        return to_inference_data(self, x, num_samples=num_samples, **options)
 
     def to(self, device: str | torch.device) -> RobustPosterior:
         """Move the posterior, the estimator and the default dataset to a device; return self."""
