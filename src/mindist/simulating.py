@@ -123,4 +123,4 @@ def simulate(
     return build(request, Path(out).expanduser())
 
 
-__all__ = ["MinimumDistanceEmbedder", "simulate"]
+__all__ = ["MinimumDistanceEmbedder", "SimulationBank", "simulate"]
