@@ -8,9 +8,8 @@ _HOMES = {
     "adaptation": ("Adaptation", "Detection", "Search"),
     "minimum_distance": ("MinimumDistance",),
     "observed": ("read_observed",),
-    "posteriors": ("RobustPosterior",),
-    "simulating": ("simulate",),
-    "simulation.bank": ("SimulationBank",),
+    "posteriors": ("MisspecificationWarning", "RobustPosterior", "watch"),
+    "simulating": ("SimulationBank", "simulate"),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)
 __version__ = "0.1.0"
