@@ -55,7 +55,7 @@ def in_words_of_the_command(text: str) -> str:
     head = re.match(r"(\w+): ", text)
     if head is not None and head[1] in HEADS:
         text = HEADS[head[1]] + text[head.end() :]
-    return text[:1].upper() + text[1:] if not text.startswith("-") else text
+    return text
 
 
 __all__ = ["in_words_of_the_command"]
