@@ -1,11 +1,16 @@
 """The command line: statuses, JSON, and every common mistake read aloud."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pickle
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +189,20 @@ def test_sample_has_names_seeds_and_formats(folder, tmp_path):
     assert other != row["posterior"][0]["mean"]
 
 
+def test_sample_of_several_datasets(folder, tmp_path):
+    names = ("--posterior", "posterior", "--prior", "model.py:prior", "--names", "mean,sd")
+    words = ("sample", "mds", "both.csv", "--dataset-column", "run", *SUMMARY, *names)
+    run = mindist(*words, "--num", "100", "--out", tmp_path / "a.csv")
+    assert run.exit_code == 0, run.output
+    *_, title, header, a, b, written = run.stdout.splitlines()
+    assert title == "Posterior means and standard deviations, for 1 of 2 at an adapted summary:"
+    assert (header.split(), a.split()[0], b.split()[0]) == (["dataset", "mean", "sd"], "a", "b")
+    assert written == f"Written: {tmp_path / 'a.csv'}"
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert (lines[0], len(lines)) == ("dataset,mean,sd", 201)
+    assert [line[:2] for line in lines[100:102]] == ["a,", "b,"]
+
+
 def test_sample_from_a_pickle_only_on_trust(folder, tmp_path):
     from mindist.posteriors.sbi_storage import load_posterior
 
@@ -291,8 +310,8 @@ def files(**contents):
         (
             ("mds", "two.csv"),
             1,
-            "--columns: expected 1 column for an observation of shape (1,), got 2. Choose them "
-            "with --columns NAME,NAME.",
+            "--columns: expected 1 column for an observation of shape (1,), got 2: 'x', 'y'. "
+            "Choose them with --columns NAME,NAME.",
         ),
         (
             ("mds", "two.csv", "--columns", "z"),
@@ -343,8 +362,8 @@ def test_mistakes_about_files(folder, words, status, message):
             1,
             "--summary: expected summaries of shape (1, 2) for 1 datasets, "
             "got shape (1, 1, 1). A summary maps a batch of datasets (B, N, *event) to (B, d_s): "
-            "for the sample mean that is lambda x: x.mean(1), not x.mean(0); a single number for each "
-            "dataset needs [:, None].",
+            "for the sample mean that is lambda x: x.mean(1), not x.mean(0); a single number for "
+            "each dataset needs [:, None].",
         ),
         (
             "syntax.py:f",
@@ -491,6 +510,29 @@ def test_a_process_is_quiet_without_a_terminal(folder):
     run = process("check", "mds", "wrong.csv", "--summary", "model.py:raises", "--debug")
     assert run.returncode == 1
     assert run.stderr.rstrip().endswith("NameError: name 'undefined' is not defined")
+
+
+@pytest.mark.slow
+def test_a_terminal_sees_a_bar_with_the_time_left(folder, tmp_path):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    words = [*SIMULATE, *SMALL, "--out", str(tmp_path / "bank")]
+    command = [sys.executable, "-m", "mindist.cli", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as run:
+        os.close(theirs)
+        shown = read_all(ours)
+        assert run.stdout.read().startswith(b"400 of 400 datasets are there.")
+    assert re.search(rb"400/400 \[\d\d:\d\d<\d\d:\d\d", shown)
+
+
+def read_all(terminal):
+    """What is shown on a terminal until the process at its other end has gone."""
+    parts = []
+    with contextlib.suppress(OSError):  # EIO: it has gone
+        while part := os.read(terminal, 65_536):
+            parts.append(part)
+    os.close(terminal)
+    return b"".join(parts)
 
 
 def test_help_needs_no_torch():

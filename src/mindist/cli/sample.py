@@ -32,7 +32,7 @@ from mindist.cli.posterior import load_posterior
 from mindist.cli.samples import FORMATS, NETCDF, check_room, write_netcdf, write_samples
 from mindist.cli.status import UsageError
 from mindist.cli.tables import check_suffix
-from mindist.cli.verdicts import detection_values, print_verdicts
+from mindist.cli.verdicts import MAX_LISTED, detection_values, print_verdicts
 
 QUANTILES = (0.05, 0.5, 0.95)
 STATISTICS = ("mean", "sd", "q05", "q50", "q95")
@@ -148,10 +148,31 @@ def _print(rows: list[dict[str, Any]], alpha: float, out: Path | None) -> None:
         title = f"Posterior at the {moved} summary, {rows[0]['num_samples']:,} samples:"
         print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title=title)
     else:
-        adapted = sum(row["adapted"] for row in rows)
-        print(f"Sampled for {len(rows)} datasets, for {adapted} of them at an adapted summary.")
+        _print_several(rows)
     if out is not None:
         print(f"Written: {out}")
+
+
+def _print_several(rows: list[dict[str, Any]]) -> None:
+    adapted = sum(row["adapted"] for row in rows)
+    title = "Posterior means and standard deviations"
+    shown = [row for row in rows if row["posterior"]][:MAX_LISTED]
+    if not shown:
+        return
+    cells = [
+        [
+            str(row["dataset"]),
+            *(f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"]),
+        ]
+        for row in shown
+    ]
+    few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
+    names = [p["name"] for p in shown[0]["posterior"]]
+    print_table(
+        ("dataset", *names),
+        cells,
+        title=f"{title}{few}, for {adapted} of {len(rows)} at an adapted summary:",
+    )
 
 
 __all__ = ["parameter_names", "robust_posterior", "sample"]

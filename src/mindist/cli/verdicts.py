@@ -107,6 +107,7 @@ def print_adaptations(rows: list[dict[str, Any]]) -> None:
 
 
 __all__ = [
+    "MAX_LISTED",
     "adaptation_values",
     "detection_values",
     "print_adaptation",
