@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 from mindist import SimulationBank
 from mindist.cli import app
 from mindist.cli.artefacts import noted
+from mindist.cli.errors import extra
+from mindist.cli.status import CommandError
 from mindist.cli.tables import write_table
 
 MODEL = """
@@ -560,3 +562,16 @@ def test_stub_and_package_have_the_same_names():
     assert set(names) <= set(dir(package))
     with pytest.raises(AttributeError, match="module 'mindist' has no attribute 'nothing'"):
         _ = package.nothing
+
+
+def test_experiments_are_listed_for_machines():
+    experiments = read("reproduce", "--list")["experiments"]
+    assert {"name", "shows", "source", "minutes"} == set(experiments[0])
+    assert "kl" in [experiment["name"] for experiment in experiments]
+    assert said("reproduce", status=2).startswith("Name an experiment, or 'all'. Known: ")
+
+
+def test_a_missing_library_names_its_extra():
+    message = r"no_such_library is not installed. Install it with: pip install 'mindist\[demo\]'"
+    with pytest.raises(CommandError, match=message), extra("demo"):
+        import no_such_library  # noqa: F401
