@@ -1,6 +1,5 @@
 """A small trained posterior of each library that `RobustPosterior` takes, on one task."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,6 @@ from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors import CallablePosterior
 from mindist.posteriors.network_storage import load_weights, save_weights
 from mindist.tasks import GaussianTask
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
 
 TASK = GaussianTask(num_obs=30)
 
