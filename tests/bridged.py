@@ -116,9 +116,7 @@ def train_workflow(*, learned: bool, epochs: int) -> Any:
     keras.utils.set_random_seed(1)
     made = workflow(learned=learned)
     data = {"x": X.numpy()} if learned else {"s": mean(X).numpy()}
-    made.fit_offline(
-        {"theta": THETA.numpy(), **data}, epochs=epochs, batch_size=100, verbose=0
-    )
+    made.fit_offline({"theta": THETA.numpy(), **data}, epochs=epochs, batch_size=100, verbose=0)
     return made
 
 

@@ -1,6 +1,6 @@
 """Posteriors as ArviZ data: what is in it, through NetCDF, and in ArviZ's own plots."""
 
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -10,8 +10,7 @@ from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors import CallablePosterior
 
 az = pytest.importorskip("arviz")
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+plt.switch_backend("Agg")
 
 NAMES = ["growth", "decay"]
 

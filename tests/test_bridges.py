@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from bridged import CONSTRUCTORS, X, Bridged, mean, simulate
+from bridged import CONSTRUCTORS, Bridged, X, mean, simulate
 
 from mindist import MinimumDistance
 
@@ -62,7 +62,9 @@ def test_contaminated_data_are_adapted(bridged, mds, clean, bad):
     ours = robust.sample_batched((300,), bad, seed=0).mean(0)
     plain = torch.stack([bridged.draw(300, x, 0).mean(0) for x in bad])
     shift = [(means - truth).norm(dim=1).mean() for means in (ours, plain)]
-    assert shift[0] < 0.6 * shift[1], shift  # a network trained for seconds has .43, others .1 to .3
+    assert shift[0] < 0.6 * shift[1], (
+        shift
+    )  # a network trained for seconds has .43, others .1 to .3
     assert shift[1] > 0.5  # a fifth of the observations moved by about 4
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from bridged import TASK, X, IliPosterior, exact, mean
+from bridged import TASK, IliPosterior, X, exact, mean
 from torch import nn
 from torch.distributions import Independent, Uniform
 
@@ -94,24 +94,19 @@ def test_a_seed_for_others_leaves_torch_draws_alone():
 def test_what_is_no_posterior(mds):
     with pytest.raises(ValueError, match=r"function sample to return shape \(1, d_theta\), got"):
         RobustPosterior(lambda s, n: torch.zeros(n), mds)
-    with pytest.raises(ValueError, match="summary of length 2.*wrong on purpose"):
 
-        def fails(s, n):
-            raise ArithmeticError("wrong on purpose")
+    def fails(s, n):
+        raise ArithmeticError("wrong on purpose")
 
+    with pytest.raises(ValueError, match=r"summary of length 2.*wrong on purpose"):
         RobustPosterior(fails, mds)
     with pytest.raises(ValueError, match="mds: expected a fitted MinimumDistance"):
         RobustPosterior(exact, MinimumDistance(mean))
     with pytest.raises(TypeError, match="got the class IliPosterior"):
         RobustPosterior(IliPosterior, mds)
-    with pytest.raises(TypeError, match="ratio estimator has to be sampled"):
-        lampe = pytest.importorskip("lampe.inference")
-
-        class NotAModule:
-            flow = None
-
-        NotAModule.__module__ = lampe.__name__
-        RobustPosterior(NotAModule(), mds)
+    ratio = pytest.importorskip("lampe.inference").NRE(2, 2, hidden_features=(8,))
+    with pytest.raises(TypeError, match="got NRE. A ratio estimator has to be sampled"):
+        RobustPosterior(ratio, mds)
 
 
 def test_weights_fit_only_a_network_like_the_saved_one(tmp_path):

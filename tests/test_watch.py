@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from bridged import TASK, THETA, X, IliPosterior, mean, simulate, train_workflow
+from bridged import TASK, THETA, IliPosterior, X, mean, simulate, train_workflow
 
 import mindist
 from mindist import MinimumDistance, MisspecificationWarning, RobustPosterior, watch
@@ -91,9 +91,7 @@ def test_the_default_dataset_is_tested_when_it_is_set(over_data, mds, clean, bad
     watched.set_default_x(clean[0])
     assert torch.equal(posterior.default_x.reshape(30, 2), clean[0])
     torch.manual_seed(0)
-    assert torch.equal(
-        watched.sample((20,), show_progress_bars=False), drawn(over_data, clean[0])
-    )
+    assert torch.equal(watched.sample((20,), show_progress_bars=False), drawn(over_data, clean[0]))
 
 
 def test_all_else_is_the_posteriors(over_data, mds):
