@@ -105,7 +105,7 @@ def test_what_is_no_posterior(mds):
     with pytest.raises(TypeError, match="got the class IliPosterior"):
         RobustPosterior(IliPosterior, mds)
     ratio = pytest.importorskip("lampe.inference").NRE(2, 2, hidden_features=(8,))
-    with pytest.raises(TypeError, match="got NRE. A ratio estimator has to be sampled"):
+    with pytest.raises(TypeError, match=r"got NRE\. A ratio estimator has to be sampled"):
         RobustPosterior(ratio, mds)
 
 
