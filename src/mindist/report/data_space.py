@@ -188,8 +188,8 @@ def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
 def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tensor, str]]) -> Any:
     """Where the decoder has its mass in the plane, for some summaries.
 
-    Contours at a half and at nine tenths of the largest decoded density, inside the limits that the
-    axes have.
+    Contours at a half and at nine tenths of the largest decoded density, in and around what the
+    axes show already.
 
     Arguments:
         axes: Matplotlib axes, of observations `(N, 2)`.
@@ -207,8 +207,7 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         >>> axes.get_legend_handles_labels()[1]
         ['other observations', 'mean']
     """
-    ends = (axes.get_xlim(), axes.get_ylim())
-    span = [torch.linspace(float(low), float(high), GRID) for low, high in ends]
+    span = [_wider(*ends) for ends in (axes.get_xlim(), axes.get_ylim())]
     first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
     for label, (s, colour) in at.items():
@@ -218,6 +217,12 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         axes.plot([], [], color=colour, label=label)
     axes.legend(fontsize=9, loc="best")
     return axes
+
+
+def _wider(low: float, high: float) -> Tensor:
+    """A grid that reaches half as far again."""
+    margin = (high - low) / 4
+    return torch.linspace(float(low - margin), float(high + margin), GRID)
 
 
 __all__ = ["KINDS", "data_kind", "plot_data_space", "plot_density_contours"]

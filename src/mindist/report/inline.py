@@ -47,7 +47,7 @@ INLINE_STYLE = """
     --cloud-strong: #858a8f; }
 }
 .panels { display: grid; gap: 1rem 2rem; align-items: start;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 figure.inline { margin: .6rem 0; min-width: 0; }
 figure.inline svg { display: block; width: 100%; max-width: 36rem; height: auto;
   fill: var(--text); }
@@ -101,6 +101,8 @@ def inline_figure(
     with inline_style():
         figure, axes = new_grid(max(grid, 1), max(grid, 1), size)
         draw(axes if grid else axes[0, 0])
+        if not grid:
+            legend_below(figure, axes[0, 0])
         buffer = io.BytesIO()
         left_out = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", dpi=150, metadata=left_out)
@@ -111,6 +113,18 @@ def inline_figure(
         svg = scrolling(f"Figure: {alt}", svg)
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="inline">{svg}{below}</figure>'
+
+
+def legend_below(figure: Any, axes: Any) -> None:
+    """The legend of one pair of axes below it, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if axes.get_legend() is not None:
+        axes.get_legend().remove()
+    if handles:
+        columns = 2 if len(handles) > 1 else 1
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=columns, fontsize=10, frameon=False
+        )
 
 
 def themed(svg: str, name: str, alt: str) -> str:

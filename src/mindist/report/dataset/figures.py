@@ -43,11 +43,12 @@ def summary_figure(material: Material) -> str:
     if dim == 1:
         star = None if s_star is None else float(s_star[0])
 
-        def single(axes: Any) -> Any:
-            plot_summary(axes, cloud[:, 0], float(s_obs[0]), star, names[0])
-            return axes.legend(fontsize=9)
-
-        return inline_figure("summaries", alt, single, caption=caption)
+        return inline_figure(
+            "summaries",
+            alt,
+            lambda axes: plot_summary(axes, cloud[:, 0], float(s_obs[0]), star, names[0]),
+            caption=caption,
+        )
 
     def pairs(grid: Any) -> Any:
         return plot_summary_pairs(grid, cloud, s_obs, s_star, names=names)
@@ -201,7 +202,7 @@ def _replicated_figure(x: Tensor, where: str) -> str:
 
 
 def predictive_words(material: Material, name: str) -> str:
-    """How many summaries lie inside the 90% interval of their replications."""
+    """How many summaries lie inside the 90% interval of their replications, in words."""
     drawn = material.draws[name]
     where = {"before": "observed", "after": "adapted"}[name]
     if drawn.summaries is None or not len(drawn.summaries):

@@ -82,6 +82,8 @@ button { font: inherit; color: var(--link); background: var(--back); cursor: poi
   border: 1px solid var(--line); border-radius: .4rem; padding: .2rem .7rem; }
 button:hover { background: var(--soft); }
 button:focus-visible, input:focus-visible { outline: 3px solid var(--mark); outline-offset: 2px; }
+th[scope=row] { white-space: normal; overflow-wrap: anywhere; min-width: 4.5rem; }
+.panels > div { min-width: 0; }
 #observations { width: 100%; max-width: 48rem; font-size: .875rem; }
 #observations th:first-child { text-align: right; }
 #observations thead th { padding: 0; }
@@ -99,6 +101,12 @@ button:focus-visible, input:focus-visible { outline: 3px solid var(--mark); outl
 .lit use, .near use { stroke: var(--text) !important; fill: var(--text) !important;
   stroke-width: 3.5 !important; }
 .two { font-size: .875rem; }
+@media (max-width: 40rem) {
+  th, td { padding: .3rem .25rem; }
+  thead th, #observations thead button { white-space: normal; padding: .4rem .2rem; }
+  #observations { font-size: .8125rem; }
+  #observations tbody button { min-width: 2.4rem; padding: 0 .3rem; }
+}
 @media print { #controls, #said { display: none; } button { border: 0; color: inherit; } }
 """
 

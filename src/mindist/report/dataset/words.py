@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from mindist.adaptation import Status
 from mindist.report.dataset.material import Draws, Material
 
 STATISTICS = {
@@ -64,7 +65,7 @@ def p_value_sentences(material: Material) -> str:
     if result.misspecified:
         return (
             f"{first} That is at most {alpha:g}, the level of the test, so the data are called "
-            f"misspecified; of good datasets {alpha:.2g} in 1 would be called so by mistake. A "
+            f"misspecified; of good datasets {100 * alpha:g} in 100 are called so by mistake. A "
             "posterior that was trained on such simulations should not be asked about these data "
             "as they are."
         )
@@ -78,15 +79,21 @@ def p_value_sentences(material: Material) -> str:
 def done_sentences(material: Material) -> str:
     """What became of the summary."""
     result = material.result
+    if result.status is Status.KEPT_OBSERVED:
+        return (
+            "No summary was found at which the model fits the data better, so the observed one is "
+            "kept. Do not trust the posterior at it: the data differ from the simulations in a way "
+            "that no other summary mends."
+        )
     if not material.adapted:
-        status = str(getattr(result.status, "message", result.status))
-        return f"{status[:1].upper()}{status[1:]}. The posterior can be asked at it."
+        return "Nothing was adapted: the posterior is asked at the observed summary."
     shift = material.shift.abs()
     most = int(shift.argmax())
-    status = str(getattr(result.status, "message", ""))
+    last = f" ({result.status.message})" if result.status is Status.MAX_ITERATIONS else ""
     return (
-        f"{status[:1].upper()}{status[1:]}. What moved most is {material.summary_names[most]}: by "
-        f"{number(float(shift[most]))} standard deviations of simulated summaries, from "
+        "The summary was moved to the one at which the model comes nearest to the bulk of the "
+        f"data{last}; ask the posterior there. What moved most is {material.summary_names[most]}: "
+        f"by {number(float(shift[most]))} standard deviations of simulated summaries, from "
         f"{number(float(result.s_obs[most]))} to {number(float(result.s_star[most]))}."
     )
 

@@ -33,7 +33,8 @@ from mindist.report.html import (
     render_versions,
 )
 from mindist.report.inline import INLINE_STYLE
-from mindist.report.table import Entry, Table
+from mindist.report.style import capital
+from mindist.report.table import Entry, Table, mean_and_error
 
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 
@@ -167,13 +168,14 @@ def _summaries(material: Material) -> str:
     header = ["Summary", "Observed", "Adapted", "Moved (sd)", "Simulated mean ± sd"]
     body = []
     for j, name in enumerate(material.summary_names):
-        values = (result.s_obs[j], result.s_star[j], material.shift[j], bank.centre[j])
-        observed, adapted, moved, centre = (words.number(float(v)) for v in values)
-        spread = words.number(float(bank.scale[j]))
-        texts = (name, observed, adapted, moved, f"{centre} ± {spread}")
+        values = (result.s_obs[j], result.s_star[j], material.shift[j])
+        observed, adapted, moved = (words.number(float(v)) for v in values)
+        simulated = mean_and_error(float(bank.centre[j]), float(bank.scale[j]))
+        texts = (name, observed, adapted, moved, simulated)
         body.append([Entry(text) for text in texts])
     note = "Moved: in standard deviations of simulated summaries."
-    return join(figures.summary_figure(material), Table("Summaries", header, body, [note]).html())
+    table = Table("Summaries", header, body, [note]).html()
+    return f'<div class="panels">{figures.summary_figure(material)}<div>{table}</div></div>'
 
 
 def _distance(material: Material) -> str:
@@ -237,8 +239,9 @@ def _moments(material: Material) -> Table:
         cells = [Entry(name)]
         for drawn in material.draws.values():
             column = drawn.theta[:, j].double()
-            told = f"{words.number(float(column.mean()))} ± {words.number(float(column.std()))}"
-            cells.append(Entry(told if len(column) > 1 else "no samples"))
+            enough = len(column) > 1
+            told = mean_and_error(float(column.mean()), float(column.std())) if enough else ""
+            cells.append(Entry(told or "no samples"))
         body.append(cells)
     return Table("Posterior mean ± standard deviation", header, body)
 
@@ -252,10 +255,11 @@ def _predictive(material: Material) -> str:
         )
     where = {"before": "observed", "after": "adapted"}
     text = (
-        "Data were simulated from the posterior and summarised. Where the posterior fits, the "
-        "summary that it was asked at lies among those. "
+        "Data were simulated from the posterior and compared with the observed data, in the kernel "
+        "in which the summary was sought, and with the summary that the posterior was asked at."
     )
-    text += "; ".join(figures.predictive_words(material, name) for name in material.draws) + "."
+    told = (figures.predictive_words(material, name) for name in material.draws)
+    told = (f"{capital(sentence)}." for sentence in told)
     notes = [
         f"At the {where[name]} summary {len(d.replicated.x):,} of {d.replicated.asked:,} datasets "
         f"could be simulated: {d.replicated.error}."
@@ -265,9 +269,30 @@ def _predictive(material: Material) -> str:
     panels = "".join(figures.predictive_figures(material))
     return join(
         paragraph(text),
+        _fit(material),
+        paragraph(" ".join(told)),
         *(paragraph(note, "note") for note in notes),
         f'<div class="panels">{panels}</div>' if panels else "",
     )
+
+
+def _fit(material: Material) -> str:
+    """How well replicated data agree with the observed ones."""
+    where = {"before": "Observed summary", "after": "Adapted summary"}
+    body = [
+        [Entry(where[name]), *(Entry(words.number(p)) for p in (drawn.fit, drawn.fit_weighted))]
+        for name, drawn in material.draws.items()
+        if drawn.fit is not None and drawn.fit_weighted is not None
+    ]
+    if not body:
+        return ""
+    header = ["Posterior at the", "All observations", "Observations as weighted"]
+    note = (
+        "How many of 1 replicated datasets differ from another one by as much as the observed "
+        "data do: small where the posterior does not explain the data. Weighted: suspicious "
+        "observations count little, so this says whether the others are explained."
+    )
+    return Table("Posterior-predictive p-value", header, body, [note]).html()
 
 
 def _settings(material: Material, seed: int, seconds: float) -> str:
