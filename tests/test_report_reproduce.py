@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from page_reader import read
 
 from mindist.baselines import METHODS
 from mindist.report import (
@@ -509,29 +509,6 @@ def test_the_markdown_of_an_experiment_has_losses_and_all_tables(rows):
 # ------------------------------------------------------------------------------ page
 
 
-class Reader(HTMLParser):
-    """Checks that elements close in order, and keeps what was seen."""
-
-    EMPTY = frozenset(["br", "img", "link", "meta"])
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 @pytest.fixture
 def page(rows, tmp_path):
     panels = [Panel("rmse"), Panel("detected")]
@@ -553,14 +530,6 @@ def page(rows, tmp_path):
     )
     other = Section(name='"odd" name', title=hostile)
     return Page([section, other], versions={"mindist": "0.1", hostile: hostile}, seconds=4000)
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    assert reader.open == []
-    return reader
 
 
 def test_the_page_parses_and_has_everything(page):

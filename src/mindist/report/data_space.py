@@ -207,14 +207,19 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         >>> axes.get_legend_handles_labels()[1]
         ['other observations', 'mean']
     """
-    span = [_wider(*ends) for ends in (axes.get_xlim(), axes.get_ylim())]
+    before = np.array([axes.get_xlim(), axes.get_ylim()]).T
+    span, seen = [_wider(*ends) for ends in before.T], [before]
     first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
     for label, (s, colour) in at.items():
         density = (z @ fitted.decoder(s[None].double())[0]).reshape(GRID, GRID).T.detach().cpu()
         levels = [share * float(density.max()) for share in LEVELS]
-        axes.contour(*span, density, levels=levels, colors=colour, linewidths=1.5)
+        drawn = axes.contour(*span, density, levels=levels, colors=colour, linewidths=1.5)
+        seen += [line for lines in drawn.allsegs for line in lines if len(line)]
         axes.plot([], [], color=colour, label=label)
+    every = np.concatenate(seen)
+    axes.set(xlim=(every[:, 0].min(), every[:, 0].max()))
+    axes.set(ylim=(every[:, 1].min(), every[:, 1].max()))
     axes.legend(fontsize=9, loc="best")
     return axes
 

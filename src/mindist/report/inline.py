@@ -108,8 +108,8 @@ def inline_figure(
         figure.savefig(buffer, format="svg", dpi=150, metadata=left_out)
     svg = themed(buffer.getvalue().decode(), name, alt)
     if grid > 2:
-        # On a phone each panel keeps a width of at least 6 rem: the figure scrolls in its own box.
-        svg = svg.replace("<svg ", f'<svg style="--least: {6 * grid}rem" ', 1)
+        # On a phone each panel keeps a width of 9 rem: the figure scrolls in a box of its own.
+        svg = svg.replace("<svg ", f'<svg style="--least: {9 * grid}rem" ', 1)
         svg = scrolling(f"Figure: {alt}", svg)
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="inline">{svg}{below}</figure>'

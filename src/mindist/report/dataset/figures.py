@@ -145,12 +145,8 @@ def _posterior_figure(before: Any, after: Any, columns: list[int], names: list[s
 
     def draw(axes: Any) -> Any:
         given = [None if drawn is None else drawn[:, columns] for drawn in (before, after)]
-        if given[0] is None:
-            plot_posteriors(axes, given[1], names=names, labels=("at the adapted summary", ""))
-        else:
-            plot_posteriors(axes, *given, names=names)
-        axes.set_title("")
-        return axes
+        plot_posteriors(axes, *given, names=names)
+        return axes.set_title("")
 
     name = f"posterior-{'-'.join(map(str, columns))}"
     return inline_figure(name, f"Posterior of {title}: mean ± standard deviation {words}.", draw)
