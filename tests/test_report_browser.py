@@ -1,25 +1,20 @@
 """The report in a real browser: it renders, its interactive parts work, it asks for nothing.
 
-CI installs chromium, and without it these tests fail. MINDIST_NO_BROWSER=1 skips them.
+CI installs chromium, and without it these tests fail (`chromium` in tests/conftest.py).
 """
 
-import os
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from browser import browser, find_chromium
 
 from mindist.report import write_report
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("MINDIST_NO_BROWSER", "") not in ("", "0"),
-        reason="MINDIST_NO_BROWSER says that there is no browser here",
-    ),
-]
+pytestmark = pytest.mark.slow
+
+HOSTILE = "first </title><script>document.title = 'hacked'</script>"
 
 SHOWN = "Array.from(document.querySelectorAll('#observations tbody tr'))"
 FIRST = f"{SHOWN}.map((row) => Number(row.cells[0].textContent))"
@@ -36,17 +31,10 @@ def page(tmp_path_factory, task, mds_small):
     x = task.simulate(torch.zeros(1, 2), generator=torch.Generator().manual_seed(5))[0]
     x_obs = torch.where(torch.arange(100)[:, None] < 30, x + 4, x)
     result = mds_small.adapt(x_obs)
-    names = ["first </title><script>document.title = 'hacked'</script>", "second"]
+    names = [HOSTILE, "second"]
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, result=result, x=x_obs, mds=mds_small, summary_names=names, title=names[0])
+    write_report(path, result=result, x=x_obs, mds=mds_small, summary_names=names, title=HOSTILE)
     return path, result
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    assert find_chromium(), "chromium is missing: apt-get install chromium, or MINDIST_NO_BROWSER=1"
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -66,7 +54,7 @@ def test_the_report_renders_without_complaints_requests_or_overflow(
     widths = "Array.from(document.querySelectorAll('figure svg')).map((s) => s.clientWidth)"
     assert min(chromium.run(widths)) > 250
     orange = np.array([0xFF, 0x8A, 0x3C] if dark else [0xD5, 0x5E, 0x00])
-    pixels = read_png(chromium.screenshot(), tmp_path / "shot.png")
+    pixels = chromium.pixels(tmp_path / "shot.png")
     assert (np.abs(pixels - orange).max(-1) < 12).sum() > 100
     assert chromium.complaints == []
     assert chromium.requests == [path.as_uri()]
@@ -131,7 +119,7 @@ def test_the_page_reads_in_order_and_prints(chromium, page):
     levels = "Array.from(document.querySelectorAll('h1, h2, h3')).map((h) => Number(h.tagName[1]))"
     found = chromium.run(levels)
     assert found[0] == 1
-    assert max(after - now for now, after in zip(found, found[1:], strict=False)) <= 1
+    assert max(after - now for now, after in pairwise(found)) <= 1
     assert chromium.pdf().startswith(b"%PDF")
     small = (
         "Array.from(document.querySelectorAll('button, input, summary')).filter((e) => "
@@ -143,18 +131,12 @@ def test_the_page_reads_in_order_and_prints(chromium, page):
 def test_results_display_in_a_notebook_light_and_dark(chromium, page, tmp_path):
     _, result = page
     path = Path(tmp_path) / "cell.html"
-    meta = '<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-    path.write_text(f'{meta}<link rel="icon" href="data:,">{result._repr_html_()}', "utf-8")
+    meta = '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+    meta = f'<meta charset="utf-8"><meta name="color-scheme" content="light dark">{meta}'
+    path.write_text(f"<!DOCTYPE html>{meta}{result._repr_html_()}", "utf-8")
     for dark, colour in ((False, "rgb(0, 0, 0)"), (True, "rgb(255, 255, 255)")):
         chromium.open(path, width=360, dark=dark)
         assert chromium.run("getComputedStyle(document.querySelector('td')).color") == colour
         assert chromium.run("document.documentElement.scrollWidth") <= 360
         assert chromium.complaints == []
         assert "misspecified" in chromium.run("document.body.textContent")
-
-
-def read_png(content: bytes, path: Path) -> np.ndarray:
-    from matplotlib.image import imread
-
-    path.write_bytes(content)
-    return np.rint(imread(path)[..., :3] * 255).astype(int)

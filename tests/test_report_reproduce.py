@@ -3,11 +3,9 @@
 import base64
 import math
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -588,30 +586,18 @@ def test_writing_the_page_leaves_nothing_else_behind(page, tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-CHROMIUM = shutil.which("chromium")
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("width", [400, 1280])
-def test_the_page_renders_in_a_browser(page, tmp_path, width):
-    path, shot = write_page(page, tmp_path / "page" / "index.html"), tmp_path / "shot.png"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    command = [str(CHROMIUM), *flags, f"--user-data-dir={tmp_path / 'profile'}"]
-    command += [f"--screenshot={shot}", f"--window-size={width},2000", path.as_uri()]
-    subprocess.run(command, check=True, timeout=120, capture_output=True)
-    pixels = read_png(shot)
-    assert pixels.shape[:2] == (2000, width)
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_renders_in_a_browser(page, chromium, tmp_path, width):
+    path = write_page(page, tmp_path / "page" / "index.html")
+    chromium.open(path, width=width)
+    assert chromium.run("document.documentElement.scrollWidth") <= width
+    assert chromium.complaints == []
+    assert chromium.requests == [path.as_uri()]
     # The figure is there: the vermilion of NPE, which no other element of the page has.
     vermilion = np.array([0xD5, 0x5E, 0x00])
-    assert (np.abs(pixels[..., :3] - vermilion).max(-1) < 12).sum() > 50
-
-
-def read_png(path: Path) -> np.ndarray:
-    from matplotlib.image import imread
-
-    return np.rint(imread(path) * 255).astype(int)
+    pixels = chromium.pixels(tmp_path / "shot.png")
+    assert (np.abs(pixels - vermilion).max(-1) < 12).sum() > 50
 
 
 def test_report_does_not_need_pandas() -> None:
