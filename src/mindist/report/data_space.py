@@ -225,8 +225,8 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
 
 
 def _wider(low: float, high: float) -> Tensor:
-    """A grid that reaches half as far again."""
-    margin = (high - low) / 4
+    """A grid that reaches twice as far."""
+    margin = (high - low) / 2
     return torch.linspace(float(low - margin), float(high + margin), GRID)
 
 

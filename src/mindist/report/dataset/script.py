@@ -104,7 +104,10 @@ th[scope=row] { font-weight: 500; white-space: normal; overflow-wrap: anywhere; 
 @media (max-width: 40rem) {
   th, td { padding: .3rem .25rem; }
   thead th, #observations thead button { white-space: normal; padding: .4rem .2rem; }
+  td { white-space: normal; }
   #observations { font-size: .8125rem; }
+  #observations th:first-child { width: 3rem; }
+  #observations th:not([aria-sort]) button::after { content: ""; }
   #observations tbody button { min-width: 2.4rem; padding: 0 .3rem; }
 }
 @media print { #controls, #said { display: none; } button { border: 0; color: inherit; } }

@@ -247,11 +247,9 @@ def _moments(material: Material) -> Table:
         cells = [Entry(name)]
         for drawn in material.draws.values():
             column = drawn.theta[:, j].double()
-            enough = len(column) > 1
-            told = (
-                words.mean_and_spread(float(column.mean()), float(column.std())) if enough else ""
-            )
-            cells.append(Entry(told or "no samples"))
+            mean, spread = (float(v) for v in (column.mean(), column.std(correction=0)))
+            told = words.mean_and_spread(mean, spread) if len(column) else "no samples"
+            cells.append(Entry(told))
         body.append(cells)
     return Table("Posterior mean ± standard deviation", header, body)
 
