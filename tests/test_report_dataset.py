@@ -168,6 +168,15 @@ def test_the_summary_that_was_kept_although_wrong_is_not_recommended():
     assert "Do not trust the posterior" in words.done_sentences(told)
 
 
+def test_the_parts_of_the_test_are_those_that_it_combines(mds_small, mds_paper, x_obs):
+    alone = mds_small.fitted_.p_values(x_obs[None])
+    assert list(alone) == list(mds_small.fitted_.detector.test.names) == list(words.STATISTICS)[1:]
+    # The smallest of several p-values, calibrated, is at least the smallest.
+    assert min(p[0] for p in alone.values()) <= mds_small.detect(x_obs).p_value
+    (distance,) = mds_paper.fitted_.p_values(x_obs[None]).values()
+    assert distance[0] == mds_paper.detect(x_obs).p_value
+
+
 # ----------------------------------------------------------------------- replicated data
 
 
@@ -224,6 +233,23 @@ def test_plots_say_what_is_wrong_with_their_arguments():
     _, grid = new_grid(2, 2, (2, 2))
     with pytest.raises(ValueError, match=r"grid: expected axes of shape \(3, 3\)"):
         plot_summary_pairs(grid, torch.randn(10, 3), torch.zeros(3))
+
+
+def test_the_images_with_the_highest_scores_are_drawn():
+    _, (axes,) = new_figure(1)
+    score = torch.arange(40.0) / 40
+    plot_data_space(axes, torch.rand(40, 9, 9), score > 0.5, score=score)
+    drawn = [text.get_text() for text in axes.texts]
+    assert drawn[:12] == [str(i) for i in range(39, 27, -1)]
+    assert drawn[12:] == [str(i) for i in range(20, 14, -1)]
+
+
+def test_of_many_observations_an_evenly_spread_part_is_drawn():
+    _, (axes,) = new_figure(1)
+    plot_data_space(axes, torch.rand(3_000, 2), mark="obs-")
+    ids = [line.get_gid() for line in axes.lines]
+    assert len(ids) == 400
+    assert (ids[0], ids[-1]) == ("obs-0", "obs-2999")
 
 
 def test_a_true_parameter_is_drawn_only_where_it_is_known():

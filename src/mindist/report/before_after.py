@@ -125,7 +125,7 @@ def plot_predictive(
         furthest = max(furthest, np.abs(point).max(), np.abs(np.quantile(z, (0.05, 0.95))).max())
     axes.set(
         title="Predicted summaries",
-        xlabel="standard deviations from the mean of simulations",
+        xlabel="sd from the mean of simulations",
         yticks=lines,
         yticklabels=[plain(name) for name in names or numbered("s", len(centre))],
         ylim=(len(centre) - 0.5, -0.5),

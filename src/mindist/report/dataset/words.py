@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from torch import Tensor
+
 from mindist.adaptation import Status
 from mindist.report.dataset.material import Draws, Material
 from mindist.report.table import mean_and_error
@@ -48,6 +50,18 @@ def mean_and_spread(mean: float, spread: float) -> str:
     head, _, rest = text.partition(" ")
     head = head.removeprefix("-") if not head.strip("-0.") else head.replace("-", "−", 1)
     return f"{head} {rest}".strip()
+
+
+def moments(values: Tensor) -> str:
+    """The mean and the standard deviation of samples `(n,)`.
+
+    Example:
+        >>> moments(torch.tensor([1.0, 3.0])), moments(torch.zeros(0))
+        ('2.0 ± 1.4', 'no samples')
+    """
+    if len(values) < 2:
+        return "no samples"
+    return mean_and_spread(float(values.double().mean()), float(values.double().std()))
 
 
 def share(p: float) -> str:
@@ -168,6 +182,7 @@ __all__ = [
     "epsilon_sentence",
     "headline",
     "mean_and_spread",
+    "moments",
     "number",
     "outlier_sentences",
     "p_value_sentences",

@@ -36,6 +36,9 @@ from mindist.report.inline import INLINE_STYLE
 from mindist.report.style import capital
 from mindist.report.table import Entry, Table
 
+MOST_BESIDE = 3
+"""Summaries whose pair plot leaves room for a table beside it."""
+
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 
 
@@ -165,7 +168,7 @@ def _verdict(material: Material) -> str:
 
 def _summaries(material: Material) -> str:
     result, bank = material.result, material.mds.fitted_.bank
-    header = ["Summary", "Observed", "Adapted", "Moved (sd)", "Simulated mean ± sd"]
+    header = ["Summary", "Observed", "Adapted", "Moved", "Simulated"]
     body = []
     for j, name in enumerate(material.summary_names):
         values = (result.s_obs[j], result.s_star[j], material.shift[j])
@@ -173,9 +176,17 @@ def _summaries(material: Material) -> str:
         simulated = words.mean_and_spread(float(bank.centre[j]), float(bank.scale[j]))
         texts = (name, observed, adapted, moved, simulated)
         body.append([Entry(text) for text in texts])
-    note = "Moved: in standard deviations of simulated summaries."
-    table = Table("Summaries", header, body, [note]).html()
-    return f'<div class="panels">{figures.summary_figure(material)}<div>{table}</div></div>'
+    note = (
+        "Simulated: mean ± standard deviation over simulated datasets. Moved: in those standard "
+        "deviations."
+    )
+    table, figure = (
+        Table("Summaries", header, body, [note]).html(),
+        figures.summary_figure(material),
+    )
+    if len(body) > MOST_BESIDE:
+        return join(figure, table)
+    return f'<div class="panels">{figure}<div>{table}</div></div>'
 
 
 def _distance(material: Material) -> str:
@@ -246,10 +257,7 @@ def _moments(material: Material) -> Table:
     for j, name in enumerate(material.theta_names):
         cells = [Entry(name)]
         for drawn in material.draws.values():
-            column = drawn.theta[:, j].double()
-            mean, spread = (float(v) for v in (column.mean(), column.std(correction=0)))
-            told = words.mean_and_spread(mean, spread) if len(column) else "no samples"
-            cells.append(Entry(told))
+            cells.append(Entry(words.moments(drawn.theta[:, j])))
         body.append(cells)
     return Table("Posterior mean ± standard deviation", header, body)
 
