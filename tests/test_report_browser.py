@@ -104,10 +104,13 @@ def test_an_observation_is_shown_in_the_figure(chromium, page):
     chromium.open(path)
     button = "document.querySelector('#observations tbody button')"
     index = chromium.run(f"{button}.textContent")
-    lit = f"document.getElementById('data-obs-{index}').classList.contains('lit')"
+    mark = f"document.getElementById('data-obs-{index}')"
+    lit, size = f"{mark}.classList.contains('lit')", f"{mark}.getBoundingClientRect().width"
     assert chromium.run(lit) is False
+    before = chromium.run(size)
     chromium.run(f"{button}.click()")
     assert chromium.run(lit) is True
+    assert chromium.run(size) > 1.5 * before
     assert chromium.run(f"{button}.getAttribute('aria-pressed')") == "true"
     chromium.run(f"{button}.click()")
     assert chromium.run(lit) is False

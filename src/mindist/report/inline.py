@@ -56,7 +56,10 @@ figure.inline svg image { image-rendering: auto; }
 figure.inline .scroll { background: none; border: 0; padding: 0; }
 figure.inline .scroll svg { min-width: var(--least); max-width: 52rem; }
 figcaption { color: var(--quiet); font-size: .875rem; max-width: 75ch; margin-top: .3rem; }
-@media print { figure.inline .scroll svg { min-width: 0; } .panels { gap: .5rem; } }
+@media print {
+  figure.inline .scroll svg { min-width: 0; }
+  .panels { gap: .5rem; grid-template-columns: repeat(auto-fit, minmax(7cm, 1fr)); }
+}
 """
 
 

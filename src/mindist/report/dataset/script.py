@@ -98,9 +98,8 @@ th[scope=row] { font-weight: 500; white-space: normal; overflow-wrap: anywhere; 
 #observations .strange td:last-child { color: var(--observed); font-weight: 600; }
 .lit path, .near path { stroke: var(--text) !important; stroke-width: 3 !important;
   stroke-opacity: 1 !important; }
-.lit use, .near use { stroke: var(--text) !important; fill: var(--text) !important;
-  stroke-width: 3.5 !important; }
-.two { font-size: .875rem; }
+.lit use, .near use { transform: scale(2.2); transform-box: fill-box; transform-origin: center;
+  filter: drop-shadow(0 0 .6px var(--text)) drop-shadow(0 0 .6px var(--text)); }
 @media (max-width: 40rem) {
   th, td { padding: .3rem .25rem; }
   thead th, #observations thead button { white-space: normal; padding: .4rem .2rem; }
@@ -110,7 +109,12 @@ th[scope=row] { font-weight: 500; white-space: normal; overflow-wrap: anywhere; 
   #observations th:not([aria-sort]) button::after { content: ""; }
   #observations tbody button { min-width: 2.4rem; padding: 0 .3rem; }
 }
-@media print { #controls, #said { display: none; } button { border: 0; color: inherit; } }
+@media print {
+  #controls, #said { display: none; }
+  button { border: 0; color: inherit; }
+  #observations { font-size: 8pt; }
+  #observations thead button::after { content: "" !important; }
+}
 """
 
 __all__ = ["SCRIPT", "STYLE"]

@@ -56,6 +56,7 @@ def moments(values: Tensor) -> str:
     """The mean and the standard deviation of samples `(n,)`.
 
     Example:
+        >>> import torch
         >>> moments(torch.tensor([1.0, 3.0])), moments(torch.zeros(0))
         ('2.0 ± 1.4', 'no samples')
     """

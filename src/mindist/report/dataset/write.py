@@ -223,8 +223,8 @@ def _observations(material: Material) -> str:
 def _posterior(material: Material, asked: int) -> str:
     if not material.draws:
         return paragraph(
-            "No posterior was given. With result.report(path, x=x, mds=mds, posterior=posterior), "
-            "or mindist report --posterior, this section shows it before and after."
+            "Left out: it needs a posterior. With result.report(path, x=x, mds=mds, "
+            "posterior=posterior) this section shows it before and after the adaptation."
         )
     where = {"before": "observed", "after": "adapted"}
     notes = [words.draws_note(d, where[name], asked) for name, d in material.draws.items()]
