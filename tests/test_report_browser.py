@@ -105,12 +105,13 @@ def test_an_observation_is_shown_in_the_figure(chromium, page):
     button = "document.querySelector('#observations tbody button')"
     index = chromium.run(f"{button}.textContent")
     mark = f"document.getElementById('data-obs-{index}')"
-    lit, size = f"{mark}.classList.contains('lit')", f"{mark}.getBoundingClientRect().width"
+    lit = f"{mark}.classList.contains('lit')"
+    stroke = f"getComputedStyle({mark}.querySelector('use')).stroke"
     assert chromium.run(lit) is False
-    before = chromium.run(size)
+    assert chromium.run(stroke) == "rgb(213, 94, 0)"
     chromium.run(f"{button}.click()")
     assert chromium.run(lit) is True
-    assert chromium.run(size) > 1.5 * before
+    assert chromium.run(stroke) == "rgb(27, 27, 27)"
     assert chromium.run(f"{button}.getAttribute('aria-pressed')") == "true"
     chromium.run(f"{button}.click()")
     assert chromium.run(lit) is False

@@ -143,6 +143,8 @@ def themed(svg: str, name: str, alt: str) -> str:
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     for pattern in (r"<!--.*?-->", r"<metadata>.*?</metadata>", r"<style.*?</style>"):
         body = re.sub(pattern, "", body, flags=re.DOTALL)
+    # Markers are drawn in the style of where they are used, which the page may change.
+    body = re.sub(r'(<defs>\s*<path [^<>]*?) style="[^"]*"', r"\1", body)
     body = body.replace("xlink:href", "href")
     body = re.sub(r'(?<=\bid=")|(?<=href="#)|(?<=url\(#)', f"{name}-", body)
     body = re.sub(

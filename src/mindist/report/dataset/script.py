@@ -96,10 +96,10 @@ th[scope=row] { font-weight: 500; white-space: normal; overflow-wrap: anywhere; 
   min-width: 3rem; text-align: right; }
 #observations button[aria-pressed=true] { background: var(--mark); color: var(--back); }
 #observations .strange td:last-child { color: var(--observed); font-weight: 600; }
-.lit path, .near path { stroke: var(--text) !important; stroke-width: 3 !important;
+.lit > path, .near > path { stroke: var(--text) !important; stroke-width: 3 !important;
   stroke-opacity: 1 !important; }
-.lit use, .near use { transform: scale(2.2); transform-box: fill-box; transform-origin: center;
-  filter: drop-shadow(0 0 .6px var(--text)) drop-shadow(0 0 .6px var(--text)); }
+.lit use, .near use { stroke: var(--text) !important; fill: var(--text) !important;
+  stroke-width: 5 !important; }
 @media (max-width: 40rem) {
   th, td { padding: .3rem .25rem; }
   thead th, #observations thead button { white-space: normal; padding: .4rem .2rem; }
