@@ -18,6 +18,15 @@ def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:
         axes: Matplotlib axes.
         rows: Rows of one setting, with columns "coverage_50" to "coverage_95".
         series: The column with a line for each value, such as "epsilon" for one method.
+
+    Example:
+        >>> import pandas
+        >>> from mindist.report import new_figure
+        >>> rows = {"method": "mds", "seed": 0, "dataset": range(4), "coverage_50": [0, 1, 0, 1]}
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_coverage(axes, pandas.DataFrame(rows))
+        >>> axes.get_ylabel(), axes.get_legend_handles_labels()[1]
+        ('empirical coverage', ['MDS (default)'])
     """
     points = summarise(by_level(rows), "coverage", "level", series)
     if not points:

@@ -45,6 +45,15 @@ def plot_curves(
         series: The column with a line for each value.
         anchors: Published values, method -> value of `by` -> number.
         log: Whether the vertical axis is logarithmic.
+
+    Example:
+        >>> import pandas
+        >>> from mindist.report import new_figure
+        >>> rows = {"method": "npe", "seed": 0, "epsilon": [0, 0.2], "dataset": 0}
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_curves(axes, pandas.DataFrame({**rows, "rmse": [0.1, 0.4]}), "rmse")
+        >>> axes.get_ylabel()
+        'RMSE of the posterior mean'
     """
     points = summarise(rows, metric, by, series)
     if not points:

@@ -40,6 +40,15 @@ def plot_rejections(
         series: The column with a line for each value.
         anchors: Published rates, method -> value of `by` -> number.
         alpha: The nominal level, where it is the same everywhere.
+
+    Example:
+        >>> import pandas
+        >>> from mindist.report import new_figure
+        >>> rows = {"method": "mds", "seed": 0, "epsilon": [0, 0.2], "dataset": 0}
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_rejections(axes, pandas.DataFrame({**rows, "detected": [0.0, 1.0]}))
+        >>> axes.get_xlabel(), axes.get_ylabel()
+        ('contaminated fraction ε', 'rejection rate')
     """
     plot_curves(axes, rows, "detected", by, series=series, anchors=anchors)
     if by == "alpha":

@@ -40,6 +40,13 @@ def plot_images(axes: Any, rows: Mapping[str, Array]) -> Any:
     Arguments:
         axes: Matplotlib axes.
         rows: Label -> images `(n, height, width)`, all of the same height and width.
+
+    Example:
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_images(axes, {"noise": np.random.default_rng(0).normal(size=(3, 8, 8))})
+        >>> [label.get_text() for label in axes.get_yticklabels()]
+        ['noise']
     """
     arrays = {label: np.asarray(images, dtype=float) for label, images in rows.items()}
     height, width = next(iter(arrays.values())).shape[-2:]
@@ -78,6 +85,13 @@ def plot_trajectories(axes: Any, series: Mapping[str, Array], step: float = 1.0)
         axes: Matplotlib axes.
         series: Label -> values `(n, T)`.
         step: Time between two values.
+
+    Example:
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_trajectories(axes, {"clean": np.zeros((3, 10))}, step=0.5)
+        >>> axes.lines[0].get_xdata()[-1]
+        np.float64(4.5)
     """
     colours = [GREY, VERMILION, "#0072B2", "#009E73"]
     for colour, (label, values) in zip(colours, series.items(), strict=False):

@@ -47,7 +47,7 @@ INLINE_STYLE = """
     --cloud-strong: #858a8f; }
 }
 .panels { display: grid; gap: 1rem 2rem; align-items: start;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 figure.inline { margin: .6rem 0; min-width: 0; }
 figure.inline svg { display: block; width: 100%; max-width: 36rem; height: auto;
   fill: var(--text); }
@@ -56,7 +56,10 @@ figure.inline svg image { image-rendering: auto; }
 figure.inline .scroll { background: none; border: 0; padding: 0; }
 figure.inline .scroll svg { min-width: var(--least); max-width: 52rem; }
 figcaption { color: var(--quiet); font-size: .875rem; max-width: 75ch; margin-top: .3rem; }
-@media print { figure.inline .scroll svg { min-width: 0; } .panels { gap: .5rem; } }
+@media print {
+  figure.inline .scroll svg { min-width: 0; }
+  .panels { gap: .5rem; grid-template-columns: repeat(auto-fit, minmax(7cm, 1fr)); }
+}
 """
 
 
@@ -101,16 +104,30 @@ def inline_figure(
     with inline_style():
         figure, axes = new_grid(max(grid, 1), max(grid, 1), size)
         draw(axes if grid else axes[0, 0])
+        if not grid:
+            legend_below(figure, axes[0, 0])
         buffer = io.BytesIO()
         left_out = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", dpi=150, metadata=left_out)
     svg = themed(buffer.getvalue().decode(), name, alt)
     if grid > 2:
-        # On a phone each panel keeps a width of at least 6 rem: the figure scrolls in its own box.
-        svg = svg.replace("<svg ", f'<svg style="--least: {6 * grid}rem" ', 1)
+        # On a phone each panel keeps a width of 9 rem: the figure scrolls in a box of its own.
+        svg = svg.replace("<svg ", f'<svg style="--least: {9 * grid}rem" ', 1)
         svg = scrolling(f"Figure: {alt}", svg)
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="inline">{svg}{below}</figure>'
+
+
+def legend_below(figure: Any, axes: Any) -> None:
+    """The legend of one pair of axes below it, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if axes.get_legend() is not None:
+        axes.get_legend().remove()
+    if handles:
+        columns = 2 if len(handles) > 1 else 1
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=columns, fontsize=10, frameon=False
+        )
 
 
 def themed(svg: str, name: str, alt: str) -> str:
@@ -126,6 +143,8 @@ def themed(svg: str, name: str, alt: str) -> str:
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     for pattern in (r"<!--.*?-->", r"<metadata>.*?</metadata>", r"<style.*?</style>"):
         body = re.sub(pattern, "", body, flags=re.DOTALL)
+    # Markers are drawn in the style of where they are used, which the page may change.
+    body = re.sub(r'(<defs>\s*<path [^<>]*?) style="[^"]*"', r"\1", body)
     body = body.replace("xlink:href", "href")
     body = re.sub(r'(?<=\bid=")|(?<=href="#)|(?<=url\(#)', f"{name}-", body)
     body = re.sub(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mindist.report.style import ADAPTED, CLOUD, OBSERVED, REFERENCE, numbered, plain
+from mindist.report.style import ADAPTED, CLOUD, GREY, OBSERVED, REFERENCE, numbered, plain
 
 MOST_SIMULATIONS = 1_000
 ROOM = 1.0
@@ -54,16 +54,16 @@ def plot_summary_space(
     chosen = list(dims)
     low, high = limits(cloud[:, chosen], np.asarray(s_obs, dtype=float)[chosen])
     drawn = cloud[:MOST_SIMULATIONS, chosen].T
-    axes.scatter(*drawn, s=6, color=CLOUD, linewidths=0, label="simulated", rasterized=True)
+    quiet = {"color": GREY, "alpha": 0.5, "linewidths": 0}  # of any background
+    axes.scatter(*drawn, s=6, label="simulated", rasterized=True, **quiet)
     points = _points(s_obs, s_star, s_ref)
     places = {k: np.clip(np.asarray(s, float)[chosen], low, high) for k, (s, _, _) in points}
     if "adapted" in places:
         arrow = {"arrowstyle": "->", "color": ADAPTED, "linewidth": 1.5}
         axes.annotate("", xy=places["adapted"], xytext=places["observed"], arrowprops=arrow)
-    for label, (_, colour, marker) in points:
-        axes.scatter(
-            *places[label], s=90, color=colour, marker=marker, label=label, zorder=3, clip_on=False
-        )
+    for zorder, (label, (_, colour, marker)) in zip((5, 4, 3), points, strict=False):
+        style = {"color": colour, "marker": marker, "edgecolors": "white", "linewidths": 0.8}
+        axes.scatter(*places[label], s=90, label=label, zorder=zorder, clip_on=False, **style)
     axes.set(
         title="Summary space",
         xlabel=plain(names[dims[0]]),

@@ -35,12 +35,16 @@ class Draws:
         said: Warnings meanwhile.
         replicated: Data simulated from them, if there is a simulator.
         summaries: Of those data, `(n, d_s)`, if there are any.
+        fit: Share of the replications that differ from another one by as much as the data do.
+        fit_weighted: The same of the data as weighted by the adaptation.
     """
 
     theta: Tensor
     said: tuple[str, ...] = ()
     replicated: Replicated | None = None
     summaries: Tensor | None = None
+    fit: float | None = None
+    fit_weighted: float | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,9 @@ def gather(
         asked["after"] = posterior.conditions_of(_batch_of_one(result, mds.device))
     for name, conditions in asked.items():
         drawn = draw(posterior, conditions, num_samples, seed)
-        parts[name] = predict(drawn, simulator, x, mds, seed) if simulator else drawn
+        if simulator is not None:
+            drawn = predict(drawn, simulator, x, result.weights.to(mds.device), mds, seed)
+        parts[name] = drawn
     return parts
 
 
@@ -160,21 +166,53 @@ def draw(posterior: RobustPosterior, conditions: Conditions, num: int, seed: int
         warnings.simplefilter("always")
         theta = posterior.queries.sample((num,), conditions, budget, seed=seed)
     said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Draws(theta.squeeze(-2).detach().cpu(), said)
+    theta = theta.squeeze(-2).detach().cpu()
+    return Draws(theta[theta.isfinite().all(1)], said)
 
 
 def predict(
-    drawn: Draws, simulator: Callable[..., Any], x: Tensor, mds: MinimumDistance, seed: int
+    drawn: Draws,
+    simulator: Callable[..., Any],
+    x: Tensor,
+    weights: Tensor,
+    mds: MinimumDistance,
+    seed: int,
 ) -> Draws:
     """The same, with data replicated from the samples."""
     if not len(drawn.theta):
         return drawn
     data = replicate(simulator, drawn.theta[:REPLICATIONS], tuple(x.shape), seed)
-    if not len(data.x):
+    if len(data.x) < 2:
         return Draws(drawn.theta, drawn.said, data)
-    seen = data.x.to(mds.device, mds.fitted_.probe.dtype)
-    s = mds.fitted_.summarise(seen).cpu()
-    return Draws(drawn.theta, drawn.said, data, s[s.isfinite().all(1)])
+    fitted = mds.fitted_
+    seen = data.x.to(mds.device, fitted.probe.dtype)
+    s = fitted.summarise(seen).cpu()
+    replicated = fitted.embedding.split(fitted.embedding.mean(seen))[0].double()
+    z = fitted.embedding(x.to(mds.device)).double()
+    shares = [
+        predictive_p_value(replicated, (w[:, None] * z).sum(0) / w.sum())
+        for w in (torch.ones_like(weights), weights)
+    ]
+    return Draws(drawn.theta, drawn.said, data, s[s.isfinite().all(1)], *shares)
+
+
+def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:
+    r"""A posterior-predictive p-value, with the squared distance of two embeddings as discrepancy.
+
+    .. math:: p = \frac{1 + \#\{i : \|z_i - z_{i+1}\|^2 \ge \|z_i - z_{obs}\|^2\}}{n + 1}
+
+    Arguments:
+        replicated: Mean embeddings of replicated datasets `(n, K)`.
+        observed: That of the observed one, `(K,)`.
+
+    Example:
+        >>> z = torch.tensor([[0.0], [1.0], [0.0], [1.0]])
+        >>> predictive_p_value(z, torch.tensor([0.5])), predictive_p_value(z, torch.tensor([9.0]))
+        (1.0, 0.2)
+    """
+    apart = (replicated - replicated.roll(-1, 0)).square().sum(1)
+    reached = (apart >= (replicated - observed).square().sum(1)).sum()
+    return (1 + int(reached)) / (1 + len(replicated))
 
 
 def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) -> list[str]:

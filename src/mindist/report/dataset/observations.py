@@ -25,7 +25,7 @@ def observation_table(material: Material) -> str:
     order = result.outlier_score.argsort(descending=True, stable=True)[:MOST_ROWS].tolist()
     pull = (result.influence.double() / material.scale).norm(dim=1) / len(material.x)
     small = material.x[0].numel() <= MOST_VALUES
-    header = ["Observation", "Outlier score", "Weight", "Pull (sd)", "Suspicious"]
+    header = ["Index", "Score", "Weight", "Pull", "Suspicious"]
     rows = []
     for i in order:
         strange = bool(result.outliers[i])
@@ -33,7 +33,7 @@ def observation_table(material: Material) -> str:
             (f"{i}", float(i)),
             (f"{float(result.outlier_score[i]):.3f}", float(result.outlier_score[i])),
             (f"{float(result.weights[i]):.2f}", float(result.weights[i])),
-            (number(float(pull[i])), float(pull[i])),
+            (f"{float(pull[i]):.2g}", float(pull[i])),
             ("yes" if strange else "no", float(strange)),
         ]
         if small:
@@ -45,9 +45,9 @@ def observation_table(material: Material) -> str:
     table = _table(header, rows)
     left_out = len(material.x) - len(rows)
     notes = [
-        "Observations are counted from 0, as in Python. Weight: how much it counts in the adapted "
-        "summary, from 0 to 1. Pull: how far one more observation like it would move that "
-        "summary, in standard deviations of simulated summaries."
+        "Index: counted from 0, as in Python. Score: the outlier score. Weight: how much it counts "
+        "in the adapted summary, from 0 to 1. Pull: how far one more observation like it would "
+        "move that summary, in standard deviations of simulated summaries."
     ]
     if left_out:
         notes.append(f"The {left_out:,} observations with the lowest scores are left out.")
@@ -66,7 +66,7 @@ def _row(cells: Sequence[tuple[str, float]], strange: bool) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[str]) -> str:
     head = "".join(
-        f'<th scope="col"{_SORTED if name == "Outlier score" else ""}>{escape(name)}</th>'
+        f'<th scope="col"{_SORTED if name == "Score" else ""}>{escape(name)}</th>'
         for name in header
     )
     body = "\n".join(rows)

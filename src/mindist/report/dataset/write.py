@@ -33,7 +33,11 @@ from mindist.report.html import (
     render_versions,
 )
 from mindist.report.inline import INLINE_STYLE
+from mindist.report.style import capital
 from mindist.report.table import Entry, Table
+
+MOST_BESIDE = 3
+"""Summaries whose pair plot leaves room for a table beside it."""
 
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 
@@ -164,16 +168,25 @@ def _verdict(material: Material) -> str:
 
 def _summaries(material: Material) -> str:
     result, bank = material.result, material.mds.fitted_.bank
-    header = ["Summary", "Observed", "Adapted", "Moved (sd)", "Simulated mean ± sd"]
+    header = ["Summary", "Observed", "Adapted", "Moved", "Simulated"]
     body = []
     for j, name in enumerate(material.summary_names):
-        values = (result.s_obs[j], result.s_star[j], material.shift[j], bank.centre[j])
-        observed, adapted, moved, centre = (words.number(float(v)) for v in values)
-        spread = words.number(float(bank.scale[j]))
-        texts = (name, observed, adapted, moved, f"{centre} ± {spread}")
+        values = (result.s_obs[j], result.s_star[j], material.shift[j])
+        observed, adapted, moved = (words.number(float(v)) for v in values)
+        simulated = words.mean_and_spread(float(bank.centre[j]), float(bank.scale[j]))
+        texts = (name, observed, adapted, moved, simulated)
         body.append([Entry(text) for text in texts])
-    note = "Moved: in standard deviations of simulated summaries."
-    return join(figures.summary_figure(material), Table("Summaries", header, body, [note]).html())
+    note = (
+        "Simulated: mean ± standard deviation over simulated datasets. Moved: in those standard "
+        "deviations."
+    )
+    table, figure = (
+        Table("Summaries", header, body, [note]).html(),
+        figures.summary_figure(material),
+    )
+    if len(body) > MOST_BESIDE:
+        return join(figure, table)
+    return f'<div class="panels">{figure}<div>{table}</div></div>'
 
 
 def _distance(material: Material) -> str:
@@ -210,8 +223,8 @@ def _observations(material: Material) -> str:
 def _posterior(material: Material, asked: int) -> str:
     if not material.draws:
         return paragraph(
-            "No posterior was given. With result.report(path, x=x, mds=mds, posterior=posterior), "
-            "or mindist report --posterior, this section shows it before and after."
+            "Left out: it needs a posterior. With result.report(path, x=x, mds=mds, "
+            "posterior=posterior) this section shows it before and after the adaptation."
         )
     where = {"before": "observed", "after": "adapted"}
     notes = [words.draws_note(d, where[name], asked) for name, d in material.draws.items()]
@@ -223,10 +236,18 @@ def _posterior(material: Material, asked: int) -> str:
     panels = "".join(figures.posterior_figures(material))
     return join(
         paragraph(text),
-        *(paragraph(note, "note") for note in notes),
+        *(paragraph(note) for note in notes),
+        _warnings(material),
         f'<div class="panels">{panels}</div>',
         _moments(material).html(),
     )
+
+
+def _warnings(material: Material) -> str:
+    """What the posterior said while it was sampled, closed at first."""
+    said = dict.fromkeys(text for drawn in material.draws.values() for text in drawn.said)
+    text = "".join(paragraph(one, "note") for one in said)
+    return f"<details><summary>Warnings while sampling</summary>{text}</details>" if said else ""
 
 
 def _moments(material: Material) -> Table:
@@ -236,9 +257,7 @@ def _moments(material: Material) -> Table:
     for j, name in enumerate(material.theta_names):
         cells = [Entry(name)]
         for drawn in material.draws.values():
-            column = drawn.theta[:, j].double()
-            told = f"{words.number(float(column.mean()))} ± {words.number(float(column.std()))}"
-            cells.append(Entry(told if len(column) > 1 else "no samples"))
+            cells.append(Entry(words.moments(drawn.theta[:, j])))
         body.append(cells)
     return Table("Posterior mean ± standard deviation", header, body)
 
@@ -252,10 +271,11 @@ def _predictive(material: Material) -> str:
         )
     where = {"before": "observed", "after": "adapted"}
     text = (
-        "Data were simulated from the posterior and summarised. Where the posterior fits, the "
-        "summary that it was asked at lies among those. "
+        "Data were simulated from the posterior and compared with the observed data, in the kernel "
+        "in which the summary was sought, and with the summary that the posterior was asked at."
     )
-    text += "; ".join(figures.predictive_words(material, name) for name in material.draws) + "."
+    told = (figures.predictive_words(material, name) for name in material.draws)
+    told = (f"{capital(sentence)}." for sentence in told)
     notes = [
         f"At the {where[name]} summary {len(d.replicated.x):,} of {d.replicated.asked:,} datasets "
         f"could be simulated: {d.replicated.error}."
@@ -265,9 +285,30 @@ def _predictive(material: Material) -> str:
     panels = "".join(figures.predictive_figures(material))
     return join(
         paragraph(text),
+        _fit(material),
+        paragraph(" ".join(told)),
         *(paragraph(note, "note") for note in notes),
         f'<div class="panels">{panels}</div>' if panels else "",
     )
+
+
+def _fit(material: Material) -> str:
+    """How well replicated data agree with the observed ones."""
+    where = {"before": "Observed summary", "after": "Adapted summary"}
+    body = [
+        [Entry(where[name]), *(Entry(words.number(p)) for p in (drawn.fit, drawn.fit_weighted))]
+        for name, drawn in material.draws.items()
+        if drawn.fit is not None and drawn.fit_weighted is not None
+    ]
+    if not body:
+        return ""
+    header = ["Posterior at the", "All observations", "Observations as weighted"]
+    note = (
+        "The share of replicated datasets that differ from another one by at least as much as the "
+        "observed data do: small where the posterior does not explain the data. As weighted: "
+        "suspicious observations count little, so it says whether the others are explained."
+    )
+    return Table("Posterior-predictive p-value", header, body, [note]).html()
 
 
 def _settings(material: Material, seed: int, seconds: float) -> str:
