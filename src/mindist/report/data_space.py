@@ -223,7 +223,9 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         seen += [line for lines in drawn.allsegs for line in lines if len(line)]
         axes.plot([], [], color=colour, label=label)
     every = np.concatenate(seen)
-    axes.dataLim.set_points([every.min(0), every.max(0)])  # of what is drawn, not of the grid
+    axes.dataLim.set_points(
+        np.stack([every.min(0), every.max(0)])
+    )  # of what is drawn, not of the grid
     axes.autoscale_view()
     axes.legend(fontsize=9, loc="best")
     return axes
