@@ -212,8 +212,8 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         >>> axes.get_legend_handles_labels()[1]
         ['other observations', 'mean']
     """
-    before = np.array([axes.get_xlim(), axes.get_ylim()]).T
-    span, seen = [_wider(*ends) for ends in before.T], [before]
+    span = [_wider(*ends) for ends in (axes.get_xlim(), axes.get_ylim())]
+    seen = [axes.dataLim.get_points().copy()]
     first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
     for label, (s, colour) in at.items():
@@ -223,8 +223,10 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         seen += [line for lines in drawn.allsegs for line in lines if len(line)]
         axes.plot([], [], color=colour, label=label)
     every = np.concatenate(seen)
-    axes.set(xlim=(every[:, 0].min(), every[:, 0].max()))
-    axes.set(ylim=(every[:, 1].min(), every[:, 1].max()))
+    axes.dataLim.set_points(
+        np.stack([every.min(0), every.max(0)])
+    )  # of what is drawn, not of the grid
+    axes.autoscale_view()
     axes.legend(fontsize=9, loc="best")
     return axes
 
