@@ -14,12 +14,12 @@ from torch import Tensor
 
 from mindist.simulation import zarr_arrays
 from mindist.simulation.bank_layout import (
+    ArrayLayout,
     check_header,
     check_record,
     file_of,
     flags,
     layouts,
-    z_bar_layout,
 )
 from mindist.simulation.failure import Failure, describe
 from mindist.simulation.folder import tensor_of, tensors_digest
@@ -80,6 +80,8 @@ class SimulationBank:
         """
         folder = Path(path)
         bank = cls(folder, read_header(folder))
+        for name, layout in bank._layouts.items():
+            zarr_arrays.check_array(folder / name, layout)
         for index, record in bank._records.items():
             bank._whole(index, record, verify=verify)
         return bank
@@ -214,9 +216,12 @@ class SimulationBank:
         named = file_of("z_bar", index, 2) in self._records[index]["files"]
         return named and "embedding" in self._header
 
+    @property
+    def _layouts(self) -> dict[str, ArrayLayout]:
+        return layouts(self._schema, self._keep, embedded="embedding" in self._header)
+
     def _array(self, name: str) -> Any:
-        known = layouts(self._schema, self._keep) | {"z_bar": z_bar_layout(self._schema)}
-        return zarr_arrays.open_array(self.path / name, known[name])
+        return zarr_arrays.open_array(self.path / name, self._layouts[name])
 
     @cached_property
     def _pilot(self) -> Any:

@@ -41,22 +41,26 @@ class ArrayLayout(NamedTuple):
     dtype: str
 
 
-def layouts(schema: Schema, keep: str) -> dict[str, ArrayLayout]:
-    """The arrays that are known from the start."""
+def layouts(schema: Schema, keep: str, *, embedded: bool = False) -> dict[str, ArrayLayout]:
+    """The arrays of a bank.
+
+    Arguments:
+        schema: Of the bank.
+        keep: What it keeps.
+        embedded: Whether its embedding is chosen, which decides the length of mean embeddings.
+    """
     rows = schema.num if keep == "data" else schema.span(schema.pilot_chunks - 1)[1]
     sizes = {"theta": schema.num, "s": schema.num, "x": rows}
     found = {
-        "pilot" if name == "x" and keep != "data" else name: ArrayLayout(
-            (size, *schema.shapes[name]), schema.chunk, schema.dtypes[name]
-        )
+        name: ArrayLayout((size, *schema.shapes[name]), schema.chunk, schema.dtypes[name])
         for name, size in sizes.items()
     }
-    return {**found, "valid": ArrayLayout((schema.num,), schema.chunk, "bool")}
-
-
-def z_bar_layout(schema: Schema) -> ArrayLayout:
-    """The array of mean embeddings, whose length the embedding decides."""
-    return ArrayLayout((schema.num, None), schema.chunk, "float32")
+    if keep != "data":
+        found["pilot"] = found.pop("x")
+    found["valid"] = ArrayLayout((schema.num,), schema.chunk, "bool")
+    if embedded:
+        found["z_bar"] = ArrayLayout((schema.num, None), schema.chunk, "float32")
+    return found
 
 
 def file_of(name: str, index: int, dim: int) -> str:
@@ -199,5 +203,4 @@ __all__ = [
     "files_of",
     "flags",
     "layouts",
-    "z_bar_layout",
 ]

@@ -35,7 +35,6 @@ from mindist.simulation.bank_layout import (
     files_of,
     flags,
     layouts,
-    z_bar_layout,
 )
 from mindist.simulation.plan import Schema
 from mindist.simulation.records import (
@@ -85,8 +84,8 @@ class BankFolder:
 
     def recover(self) -> None:
         """Read the records; what is damaged, or has no record, will be simulated again."""
-        for name in self._layouts:
-            self._array(name, write=True)  # says if it is damaged, before anything is removed
+        for name, layout in self._layouts.items():  # before anything is removed
+            zarr_arrays.check_array(self.path / name, layout)
         for leftover in [*self.path.glob("*/*.partial"), *self.path.glob("**/.*.tmp")]:
             leftover.unlink(missing_ok=True)
         for index, folder in chunk_folders(self.path):
@@ -120,9 +119,7 @@ class BankFolder:
     @property
     def _layouts(self) -> dict[str, ArrayLayout]:
         """The arrays that are there by now."""
-        known = layouts(self.schema, self.keep)
-        chosen = "embedding" in self.header
-        return known | ({"z_bar": z_bar_layout(self.schema)} if chosen else {})
+        return layouts(self.schema, self.keep, embedded="embedding" in self.header)
 
     def _array(self, name: str, *, write: bool = False) -> Any:
         return zarr_arrays.open_array(self.path / name, self._layouts[name], write=write)

@@ -47,16 +47,22 @@ def create(path: Path, shape: tuple[int, ...], chunk: int, dtype: str) -> None:
 
 def open_array(path: Path, layout: ArrayLayout, *, write: bool = False) -> Any:
     """A Zarr array of a bank, which gives NumPy arrays when it is sliced; or a clear error."""
-    facts = _facts(path)
-    fits = len(facts.shape) == len(layout.shape) and str(facts.dtype) == layout.dtype
-    if not fits or any(b not in (None, a) for a, b in zip(facts.shape, layout.shape, strict=True)):
-        got = f"{facts.dtype} {facts.shape}"
-        raise storage.damaged(path / "zarr.json", f"expected {layout.dtype} {layout.shape}: {got}")
-    if facts.chunks != (layout.chunk, *facts.shape[1:]) or _bytes(facts) > MAX_CHUNK_BYTES:
-        raise storage.damaged(path / "zarr.json", f"its chunks have shape {facts.chunks}")
+    facts = check_array(path, layout)
     if not write:
         _check_files(path, facts)
     return _open(path, facts, write=write)
+
+
+def check_array(path: Path, layout: ArrayLayout) -> Facts:
+    """Raise a ValueError unless an array says what the bank says of it."""
+    facts, file = _facts(path), path / "zarr.json"
+    fits = len(facts.shape) == len(layout.shape) and str(facts.dtype) == layout.dtype
+    if not fits or any(b not in (None, a) for a, b in zip(facts.shape, layout.shape, strict=True)):
+        got, expected = (f"{own.dtype} of shape {own.shape}" for own in (facts, layout))
+        raise storage.damaged(file, f"it holds {got}, expected {expected}")
+    if facts.chunks != (layout.chunk, *facts.shape[1:]) or _bytes(facts) > MAX_CHUNK_BYTES:
+        raise storage.damaged(file, f"its chunks have shape {facts.chunks}")
+    return facts
 
 
 def read(path: Path, array: Any, rows: slice) -> np.ndarray[Any, Any]:
@@ -194,4 +200,13 @@ def store_tensor(path: Path, value: np.ndarray[Any, Any]) -> None:
     array[...] = value
 
 
-__all__ = ["chunk_bytes", "create", "open_array", "read", "read_tensor", "store_tensor", "unfit"]
+__all__ = [
+    "check_array",
+    "chunk_bytes",
+    "create",
+    "open_array",
+    "read",
+    "read_tensor",
+    "store_tensor",
+    "unfit",
+]
