@@ -66,6 +66,7 @@ def load(path):
         ("embedding", 3, "'embedding.' is no table"),
         ("embedding.names", ["../theta"], "expected names of tensors"),
         ("embedding.names", ["/etc/passwd"], "expected names of tensors"),
+        ("embedding.names", ["a" * 300], "expected names of tensors"),
         ("embedding.names", ["absent"], "absent/zarr.json is damaged: it is missing"),
         ("embedding.sha256", "0" * 64, "their checksum does not match"),
     ],

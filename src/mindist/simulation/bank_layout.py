@@ -23,7 +23,7 @@ from mindist.simulation.plan import MAX_CHUNK_BYTES, Schema
 PARTS = ("theta", "s", "valid", "x", "pilot", "z_bar", "embedding", "chunks")
 TYPES = ("float16", "float32", "float64")
 MAX_DATASETS = 2**40
-TENSOR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+TENSOR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")  # of a folder: not too long for one
 HEX = re.compile(r"[0-9a-f]{64}")
 
 
