@@ -7,7 +7,14 @@ imports its library.
 """
 
 from mindist.posteriors.backend import Backend, Component
+from mindist.posteriors.callable_bridge import CallablePosterior
 from mindist.posteriors.pickled import load_pickled_posterior
 from mindist.posteriors.robust import RobustPosterior
 
-__all__ = ["Backend", "Component", "RobustPosterior", "load_pickled_posterior"]
+__all__ = [
+    "Backend",
+    "CallablePosterior",
+    "Component",
+    "RobustPosterior",
+    "load_pickled_posterior",
+]

@@ -8,7 +8,8 @@ A posterior is a mixture of densities, each cut to the support of the prior:
     Z_i(s) = \int_{\mathrm{supp}\, p(\theta)} q_i(\theta \mid s)\, d\theta .
 
 Most posteriors have one component; an ensemble has one for each member. A bridge to a library is
-one file that offers `bridge(posterior) -> Backend`, and one line in `BRIDGES`.
+one file that offers `bridge(posterior, example) -> Backend`, where `example` is a simulated summary
+`(1, d_s)` or None, and one line in `BRIDGES`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-BRIDGES = {"sbi": "mindist.posteriors.sbi_bridge"}
+BRIDGES = {
+    "sbi": "mindist.posteriors.sbi_bridge",
+    "bayesflow": "mindist.posteriors.bayesflow_bridge",
+    "zuko": "mindist.posteriors.flow_bridge",
+    "lampe": "mindist.posteriors.flow_bridge",
+    "ili": "mindist.posteriors.sampler_bridge",
+}
 """The bridge of each library, by the library's top-level package."""
+SAMPLER, FUNCTION = "mindist.posteriors.sampler_bridge", "mindist.posteriors.callable_bridge"
+"""The bridges of what has the methods of a posterior, and of any other function."""
 
 
 class Component(Protocol):
@@ -105,25 +114,46 @@ def is_bounded(prior: Any) -> bool:
     return not isinstance(support, type(constraints.real))
 
 
-def find_backend(posterior: Any) -> Backend:
+def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
     """The backend of a posterior, from the bridge of the library that its class comes from.
+
+    Arguments:
+        posterior: A posterior over summaries of a library that has a bridge, an object with
+            `sample(shape, x)`, or a function `f(s, n)`.
+        example: A simulated summary `(1, d_s)`, for posteriors that do not say their sizes.
 
     Example:
         >>> find_backend("posterior")
         Traceback (most recent call last):
             ...
-        TypeError: posterior: expected a posterior over summaries from sbi, got str. Train one ...
+        TypeError: posterior: expected a posterior over summaries from sbi, bayesflow, ...
     """
+    name = _bridge_of(posterior)
+    if name is None:
+        is_class = isinstance(posterior, type)
+        got = f"the class {posterior.__name__}" if is_class else type(posterior).__name__
+        raise TypeError(
+            f"posterior: expected a posterior over summaries from {', '.join(BRIDGES)}, or a "
+            f"function f(s, n) that draws n parameters given a summary, got {got}. Train "
+            "one on (theta, summary(x)), for example with mindist.posteriors.sbi_bridge.train_npe."
+        )
+    backend: Backend = importlib.import_module(name).bridge(posterior, example)
+    return backend
+
+
+def _bridge_of(posterior: Any) -> str | None:
+    """The module of the bridge for a posterior, or None."""
+    if isinstance(posterior, type):
+        return None
     for base in type(posterior).__mro__:
-        name = BRIDGES.get(base.__module__.partition(".")[0])
-        if name is not None:
-            backend: Backend = importlib.import_module(name).bridge(posterior)
-            return backend
-    raise TypeError(
-        f"posterior: expected a posterior over summaries from {', '.join(BRIDGES)}, got "
-        f"{type(posterior).__name__}. Train one on (theta, summary(x)), for example with "
-        "mindist.posteriors.sbi_bridge.train_npe, or query yours at adapt(x).s_star yourself."
-    )
+        package = base.__module__.partition(".")[0]
+        if package in BRIDGES:
+            return BRIDGES[package]
+        if base.__module__ == FUNCTION:
+            return FUNCTION
+    if callable(getattr(posterior, "sample", None)):
+        return SAMPLER
+    return FUNCTION if callable(posterior) else None
 
 
 __all__ = ["BRIDGES", "Backend", "Component", "Queried", "find_backend", "is_bounded"]

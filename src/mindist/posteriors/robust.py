@@ -30,6 +30,7 @@ from torch import Tensor
 from mindist import checks
 from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
 from mindist.posteriors.adaptations import Adaptations
+from mindist.posteriors.arviz_export import to_inference_data
 from mindist.posteriors.backend import find_backend
 from mindist.posteriors.density import LeakageOptions
 from mindist.posteriors.mode import Modes
@@ -62,7 +63,12 @@ class RobustPosterior:
 
     Arguments:
         posterior: A posterior over summaries. From sbi: a `DirectPosterior` (NPE), a
-            `VectorFieldPosterior` (NPSE, FMPE; "ode" or "sde") or an `EnsemblePosterior`.
+            `VectorFieldPosterior` (NPSE, FMPE; "ode" or "sde") or an `EnsemblePosterior`. From
+            BayesFlow: a workflow or approximator, over summaries given as inference conditions, or
+            with a summary network, whose output then is the summary (see
+            `mindist.posteriors.bayesflow_bridge`). A conditional distribution of zuko, an NPE or
+            FMPE of lampe, a posterior of ltu-ili. Any function `f(s, n)` that draws n parameters
+            given one summary (see `CallablePosterior`).
         mds: A fitted `MinimumDistance` with the summary that the posterior was trained on.
         uncertainty: Whether the uncertainty of an adapted summary widens the posterior. By default
             where it is known: not with `MinimumDistance.paper`, nor where the summary of resampled
@@ -74,7 +80,7 @@ class RobustPosterior:
         >>> mindist.RobustPosterior("not a posterior", mds=None)
         Traceback (most recent call last):
             ...
-        TypeError: posterior: expected a posterior over summaries from sbi, got str. ...
+        TypeError: posterior: expected a posterior over summaries from sbi, bayesflow, ...
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class RobustPosterior:
         uncertainty: bool | None = None,
         max_draws_per_sample: int = MAX_DRAWS_PER_SAMPLE,
     ) -> None:
-        self._backend = find_backend(posterior)
+        self._backend = find_backend(posterior, _example(mds))
         if isinstance(mds, type) or not callable(getattr(mds, "adapt", None)):
             got = f"the class {mds.__name__}" if isinstance(mds, type) else type(mds).__name__
             raise TypeError(
@@ -110,6 +116,16 @@ class RobustPosterior:
     def mds(self) -> MinimumDistance:
         """The estimator that adapts summaries."""
         return self._mds
+
+    @property
+    def num_parameters(self) -> int:
+        """d_theta."""
+        return self._backend.num_parameters
+
+    @property
+    def parameter_names(self) -> tuple[str, ...] | None:
+        """The names of the parameters, where the wrapped posterior has them: BayesFlow's has."""
+        return getattr(self._backend, "parameter_names", None)
 
     @property
     def queries(self) -> UncertainQueries:
@@ -338,6 +354,20 @@ class RobustPosterior:
             options=options,
         )
 
+    def to_arviz(self, x: Array | None = None, num_samples: int = 1_000, **options: Any) -> Any:
+        """Samples, log-probabilities, data and summaries as `arviz.InferenceData`.
+
+        `to_arviz(x).to_netcdf("posterior.nc")` saves them; ArviZ plots them. Needs the `arviz`
+        extra. See `mindist.posteriors.arviz_export` for what is in which group.
+
+        Arguments:
+            x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
+            num_samples: Draws from the posterior.
+            options: `names` of the parameters; a `simulator`, for the posterior predictive;
+                `at="observed"` to ask at the summaries as observed; `seed`.
+        """
+        return to_inference_data(self, x, num_samples=num_samples, **options)
+
     def to(self, device: str | torch.device) -> RobustPosterior:
         """Move the posterior, the estimator and the default dataset to a device; return self."""
         device = checks.device(device)
@@ -404,6 +434,12 @@ class RobustPosterior:
                 f"{tuple(theta.shape)}."
             )
         return theta
+
+
+def _example(mds: Any) -> Tensor | None:
+    """One simulated summary `(1, d_s)`, or None before the fit."""
+    fitted = getattr(mds, "fitted_", None)
+    return None if fitted is None else fitted.summarise(fitted.probe)[:1].float()
 
 
 def _optional_flag(value: bool | None, name: str) -> bool | None:

@@ -201,7 +201,7 @@ class SbiBackend:
             self.posterior.to(device)
 
 
-def bridge(posterior: Any) -> Backend:
+def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
     """The backend of an sbi posterior, or a TypeError that says which kinds are accepted."""
     _components(posterior, 1.0)
     return SbiBackend(posterior)

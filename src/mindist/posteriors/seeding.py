@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from mindist import checks
@@ -48,4 +49,37 @@ def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[Non
         yield
 
 
-__all__ = ["seeded"]
+@contextmanager
+def seed_for_others() -> Iterator[int]:
+    """A seed for code that does not draw from torch's global generator, but that it decides.
+
+    Right after `torch.manual_seed(n)` or `seeded(n)` it is n itself, so that a library which takes
+    seeds gives what it would give for n; later it is drawn. NumPy's global generator is seeded with
+    it too, and restored. Torch's own is left where it was for those who draw from it; where nobody
+    did, it moves on, so that the next seed is another.
+
+    Example:
+        >>> _ = torch.manual_seed(5)
+        >>> for _ in range(2):
+        ...     with seed_for_others() as seed:
+        ...         print(seed)
+        5
+        1034012562
+    """
+    state = torch.get_rng_state()
+    fresh = torch.Generator().manual_seed(torch.initial_seed())
+    seed = torch.initial_seed() % 2**32
+    if not torch.equal(state, fresh.get_state()):
+        fresh.set_state(state)
+        seed = int(torch.randint(2**31, (), generator=fresh))
+    numpy_state = np.random.get_state()  # noqa: NPY002  (foreign code draws from it)
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield seed
+    finally:
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        if torch.equal(torch.get_rng_state(), state):
+            torch.rand(())
+
+
+__all__ = ["seed_for_others", "seeded"]

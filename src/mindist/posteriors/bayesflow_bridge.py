@@ -1,0 +1,245 @@
+r"""The bridge to BayesFlow: its continuous approximators, and workflows around them.
+
+.. math:: p(\theta \mid s), \quad s \text{ an inference condition, or } s = h(x_{1:N})
+    \text{ of a summary network } h .
+
+With hand-made summaries nothing has to be said: `RobustPosterior(workflow, mds)`. With a summary
+network, `learned_summary(workflow)` is the summary for `MinimumDistance`, a frozen copy, and the
+posterior is asked at the output of the network: through the workflow's own adapter, standardiser
+and inference network. Equal seeds give the draws of `workflow.sample(..., seed=seed)`, bit by bit,
+where the summary is the same.
+
+BayesFlow knows no prior and hence no support: no draw is rejected, unless the adapter constrains
+the parameters, which then holds by itself. Log-probabilities are those of the inference network;
+consistency models have none. They cannot be differentiated, since adapters work on NumPy arrays.
+
+Importing BayesFlow turns autograd off in the whole process. That is left as it was found here, and
+what needs gradients in mindist asks for them itself. This file and `bayesflow_storage.py` are the
+only ones that import BayesFlow or Keras. What is taken from BayesFlow beyond its documented side is
+pinned by `tests/test_bayesflow_bridge.py` to 2.0.12.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mindist.posteriors.backend import Backend
+from mindist.posteriors.plain import PlainBackend, PlainComponent
+from mindist.posteriors.seeding import seed_for_others
+
+with torch.set_grad_enabled(torch.is_grad_enabled()):  # which BayesFlow sets to False
+    import bayesflow
+    import keras
+
+VARIABLES, CONDITIONS, DATA = "inference_variables", "inference_conditions", "summary_variables"
+MAX_NUMBERS = 2**22  # of datasets given to a summary network at once: 16 MB in float32
+
+
+class BayesFlowDensity:
+    """The density of a trained approximator, given what its inference network is conditioned on.
+
+    Arguments:
+        approximator: A trained `ContinuousApproximator`.
+    """
+
+    def __init__(self, approximator: Any) -> None:
+        self.approximator = approximator
+        shapes = input_shapes(approximator)
+        self.learned = approximator.summary_network is not None
+        self.parameters = raw_widths(approximator.adapter, VARIABLES, shapes[VARIABLES])
+        self.conditions = {}
+        if not self.learned:
+            self.conditions = raw_widths(approximator.adapter, CONDITIONS, shapes[CONDITIONS])
+
+    @property
+    def tensors(self) -> Iterable[Tensor]:
+        """The weights of the inference network and of the standardiser."""
+        approximator = self.approximator
+        for part in (approximator.inference_network, approximator.standardizer):
+            yield from (variable.value for variable in part.weights)
+
+    @torch.no_grad()
+    def draw(self, num_samples: int, s: Tensor, **options: Any) -> Tensor:
+        """Draws `(num_samples, B, d_theta)`; options are those of BayesFlow's `sample`."""
+        own = self.approximator
+        rows = own.sampler.repeat_and_flatten_conditions(self._conditions(s), num_samples)
+        with seed_for_others() as seed:
+            generator = keras.random.SeedGenerator(seed)
+            z = own.inference_network.sample((len(rows),), rows, seed=generator, **options)
+        z = z.reshape(len(s), num_samples, -1)
+        z = own.standardizer.maybe_standardize(z, key=VARIABLES, stage="inference", forward=False)
+        raw = own.adapter({VARIABLES: z.cpu().numpy()}, inverse=True, strict=False)
+        parts = [torch.as_tensor(np.asarray(raw[name])) for name in self.parameters]
+        return torch.cat(parts, dim=-1).to(s).transpose(0, 1).contiguous()
+
+    @torch.no_grad()
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """log q, `(S, B)`, without a gradient; options are those of BayesFlow's `log_prob`."""
+        own, rows = self.approximator, theta.flatten(0, 1)
+        conditions = self._conditions(s).repeat(len(theta), 1)
+        raw = split_columns(rows, self.parameters)
+        adapted, log_det = own.adapter(raw, strict=False, log_det_jac=True, stage="inference")
+        z, log_scale = own.standardizer.maybe_standardize(
+            torch.as_tensor(adapted[VARIABLES]), key=VARIABLES, stage="inference", log_det_jac=True
+        )
+        try:
+            log_q = own.inference_network.log_prob(z, conditions=conditions, **options)
+        except NotImplementedError:
+            raise NotImplementedError(
+                "log_prob: BayesFlow has no density for a "
+                f"{type(own.inference_network).__name__}; it can only be sampled."
+            ) from None
+        log_q = log_q + log_scale + torch.as_tensor(log_det.get(VARIABLES, 0.0)).to(log_q)
+        return torch.as_tensor(log_q).to(s).reshape(theta.shape[:-1])
+
+    def _conditions(self, s: Tensor) -> Tensor:
+        """What the inference network is given for summaries `(B, d_s)`."""
+        own = self.approximator
+        if self.learned:
+            return s
+        adapted = own.adapter(split_columns(s, self.conditions), strict=False)
+        conditions: Tensor = own.standardizer.maybe_standardize(
+            keras.ops.convert_to_tensor(adapted[CONDITIONS]), key=CONDITIONS, stage="inference"
+        )
+        return conditions
+
+
+class LearnedSummary:
+    r"""A trained summary network :math:`h`, frozen: datasets `(B, N, *event)` to `(B, d_s)`.
+
+    Copies of the network, of its standardiser and of the adapter, in evaluation mode: training the
+    workflow further does not change it.
+
+    Arguments:
+        approximator: A trained approximator with a summary network.
+        conditions: Datasets as an array `(B, N, *event)` to the variables that the adapter expects,
+            by name. By default the one variable that it summarises.
+    """
+
+    def __init__(
+        self, approximator: Any, conditions: Callable[[Any], Mapping[str, Any]] | None = None
+    ) -> None:
+        self.network = copy.deepcopy(approximator.summary_network)
+        self.standardizer = copy.deepcopy(approximator.standardizer)
+        self.adapter = copy.deepcopy(approximator.adapter)
+        names = list(raw_widths(self.adapter, DATA, input_shapes(approximator)[DATA]))
+        if conditions is None and len(names) != 1:
+            raise ValueError(
+                "conditions: expected a function from datasets to the summary variables "
+                f"{', '.join(names)}, got None, and there is more than one of them."
+            )
+        self.conditions = conditions or (lambda x: {names[0]: x})
+
+    @torch.no_grad()
+    def __call__(self, x: Any) -> Tensor:
+        """Summaries `(B, d_s)` of datasets `(B, N, *event)`."""
+        x = torch.as_tensor(x)
+        size = max(1, MAX_NUMBERS // max(1, x[:1].numel()))
+        return torch.cat([self._summarise(part) for part in x.split(size)])
+
+    def _summarise(self, x: Tensor) -> Tensor:
+        adapted = self.adapter(dict(self.conditions(_array(x))), strict=False)
+        z = self.standardizer.maybe_standardize(
+            keras.ops.convert_to_tensor(adapted[DATA]), key=DATA, stage="inference"
+        )
+        s: Tensor = self.network(z)
+        return s.detach()
+
+
+def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
+    """The backend of a BayesFlow workflow or approximator."""
+    density = BayesFlowDensity(trained(posterior))
+    approximator, shapes = density.approximator, input_shapes(density.approximator)
+    if density.learned:
+        width = approximator.summary_network.compute_output_shape(shapes[DATA])[-1]
+    else:
+        width = sum(density.conditions.values())
+    names = [
+        name if size == 1 else f"{name}_{index}"
+        for name, size in density.parameters.items()
+        for index in range(size)
+    ]
+    shape = torch.Size((int(width),))
+    return PlainBackend(PlainComponent(density), shape, len(names), tuple(names))
+
+
+def learned_summary(
+    posterior: Any, *, conditions: Callable[[Any], Mapping[str, Any]] | None = None
+) -> LearnedSummary:
+    """The summary that a BayesFlow workflow has learned, for `MinimumDistance`.
+
+    Arguments:
+        posterior: A trained workflow or approximator with a summary network.
+        conditions: From datasets, an array `(B, N, *event)`, to the variables that the workflow
+            summarises, by name; needed only where there are several.
+    """
+    approximator = trained(posterior)
+    if approximator.summary_network is None:
+        raise ValueError(
+            "posterior: expected a workflow with a summary network, got one without: it was "
+            "trained on summaries. Pass the function that made them to MinimumDistance."
+        )
+    return LearnedSummary(approximator, conditions)
+
+
+def trained(posterior: Any) -> Any:
+    """The trained approximator of a workflow, checked to be of a kind that can be asked."""
+    if keras.backend.backend() != "torch":
+        raise RuntimeError(
+            f"posterior: Keras runs on {keras.backend.backend()}, and mindist on torch. Set the "
+            "environment variable KERAS_BACKEND to 'torch' before BayesFlow is imported."
+        )
+    approximator = getattr(posterior, "approximator", posterior)
+    if not isinstance(approximator, bayesflow.ContinuousApproximator):
+        raise TypeError(
+            "posterior: expected a BayesFlow workflow or approximator of the kind "
+            f"ContinuousApproximator, got {type(approximator).__name__}. Wrap the members of an "
+            "ensemble one by one; point estimates and ratios have no posterior to sample."
+        )
+    if not approximator.built:
+        raise ValueError(
+            "posterior: expected a trained BayesFlow workflow, got one that is not built. Call "
+            "fit_offline or fit_online first, or load its weights."
+        )
+    shapes = input_shapes(approximator)
+    given = "both" if {CONDITIONS, DATA} <= set(shapes) else ""
+    if given or not {CONDITIONS, DATA} & set(shapes):
+        raise ValueError(
+            "posterior: expected a BayesFlow posterior given inference_conditions (summaries) or "
+            f"given summary_variables (data), got one given {given or 'neither'}. What else it is "
+            "conditioned on has to be part of the summary."
+        )
+    return approximator
+
+
+def input_shapes(approximator: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes that an approximator was built for, batch axis first, by kind of variable."""
+    shapes = approximator.get_build_config()["input_shape"]
+    return {name: tuple(shape) for name, shape in shapes.items()}
+
+
+def raw_widths(adapter: Any, kind: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """The names and widths of the user's variables that an adapter makes one kind of."""
+    inverse = adapter({kind: np.zeros((1, *shape[1:]), np.float32)}, inverse=True, strict=False)
+    return {name: np.asarray(value).shape[-1] for name, value in inverse.items()}
+
+
+def split_columns(rows: Tensor, widths: Mapping[str, int]) -> dict[str, NDArray[Any]]:
+    """Columns of `(B, d)` by name."""
+    parts = rows.split(list(widths.values()), dim=-1)
+    return {name: _array(part) for name, part in zip(widths, parts, strict=True)}
+
+
+def _array(x: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = x.detach().cpu().numpy()
+    return array
+
+
+__all__ = ["BayesFlowDensity", "LearnedSummary", "bridge", "learned_summary"]
