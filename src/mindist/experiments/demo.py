@@ -25,10 +25,12 @@ from mindist.posteriors.sbi_bridge import train_npe
 from mindist.report import (
     new_figure,
     plot_data_space,
+    plot_density_contours,
     plot_posteriors,
     plot_summary_space,
     save_figure,
 )
+from mindist.report.style import ADAPTED, OBSERVED
 from mindist.tasks import GaussianTask
 
 FIGURE = Path("results/demo/figure1.png")
@@ -129,9 +131,16 @@ def draw_figure(task: GaussianTask, methods: Methods, path: Path = FIGURE) -> Pa
     after = posterior.sample((1_000,), x=x_obs, seed=5)
     fitted = posterior.mds.fitted_
     figure, (left, middle, right) = new_figure(3)
-    plot_data_space(left, x_obs, outlier, fitted, result.s_obs, result.s_star)
-    plot_summary_space(middle, fitted.bank.s, task.summary(x[None])[0], result.s_obs, result.s_star)
-    plot_posteriors(right, before, after, theta[0])
+    labels = ("clean observations", "contaminated observations")
+    plot_data_space(left, x_obs, outlier, labels=labels)
+    decoded = {
+        "decoder at the observed summary": (result.s_obs, OBSERVED),
+        "decoder at the adapted summary": (result.s_star, ADAPTED),
+    }
+    plot_density_contours(left, fitted, decoded)
+    s_ref = task.summary(x[None])[0]
+    plot_summary_space(middle, fitted.bank.s, result.s_obs, result.s_star, s_ref=s_ref)
+    plot_posteriors(right, before, after, theta[0], labels=("NPE", "NPE with mindist"))
     return save_figure(figure, path)
 
 

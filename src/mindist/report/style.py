@@ -20,6 +20,12 @@ BLACK, GREY = "#000000", "#8A8A8A"
 ORANGE, SKY, GREEN, BLUE = "#E69F00", "#56B4E9", "#009E73", "#0072B2"
 VERMILION, PURPLE = "#D55E00", "#CC79A7"
 
+OBSERVED, ADAPTED, REFERENCE, CLOUD = VERMILION, BLUE, BLACK, "#BBBBBB"
+"""Of what is said of one dataset: observed, adapted, the truth, simulations."""
+
+LONGEST_NAME = 28
+"""Letters of a name that people give, on an axis."""
+
 
 @dataclass(frozen=True)
 class Style:
@@ -176,6 +182,29 @@ def text(value: Any) -> str:
         options = json.loads(value)
         return ", ".join(f"{k.replace('_', ' ')} {text(v)}" for k, v in options.items()) or "–"
     return str(value)
+
+
+def plain(name: str) -> str:
+    r"""A name that people give, as text on an axis: no formula, one line, not too long.
+
+    Example:
+        >>> plain("price in $"), plain("two" + chr(10) + "lines"), plain("a" * 40)
+        ('price in \\$', 'two lines', 'aaaaaaaaaaaaaaaaaaaaaaaaaaa…')
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(name)).split())
+    line = line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
+    return line.replace("\\", "\N{REVERSE SOLIDUS OPERATOR}").replace("$", r"\$")
+
+
+def numbered(letter: str, num: int) -> list[str]:
+    """Names of the parts of a vector.
+
+    Example:
+        >>> numbered("s", 12)[-1]
+        's₁₂'
+    """
+    below = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+    return [f"{letter}{str(j + 1).translate(below)}" for j in range(num)]
 
 
 def capital(words: str) -> str:

@@ -13,6 +13,7 @@ from html import escape
 from typing import Any
 
 from mindist.report.horizontal import Horizontal
+from mindist.report.html import scrolling
 from mindist.report.panel import Anchors, Panel, panel_anchors
 from mindist.report.statistics import (
     RATES,
@@ -91,12 +92,11 @@ class Table:
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.header)
         body = "\n".join(f"<tr>{''.join(html_cells(row))}</tr>" for row in self.body)
         notes = "".join(f'<p class="note">{escape(note)}</p>' for note in self.notes)
-        label = escape(f"Table: {self.caption}")
-        return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n'
-            f"<table><caption>{escape(self.caption)}</caption>\n"
-            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>\n{notes}"
+        table = (
+            f"\n<table><caption>{escape(self.caption)}</caption>\n"
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
         )
+        return f"{scrolling(f'Table: {self.caption}', table)}\n{notes}"
 
 
 def html_cells(row: Sequence[Entry]) -> Iterator[str]:

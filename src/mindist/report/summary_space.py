@@ -1,0 +1,182 @@
+"""Summaries of one dataset among those of simulations: observed, adapted, and the truth if known.
+
+A summary far outside is drawn at the edge, so that the simulations stay visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mindist.report.style import ADAPTED, CLOUD, OBSERVED, REFERENCE, numbered, plain
+
+MOST_SIMULATIONS = 1_000
+ROOM = 1.0
+"""How far the axes may reach beyond the simulations, in widths of those."""
+
+INSIDE = (0.005, 0.995)
+"""Quantiles of the simulations between which their width is taken."""
+
+
+def plot_summary_space(
+    axes: Any,
+    cloud: Any,
+    s_obs: Any,
+    s_star: Any = None,
+    *,
+    s_ref: Any = None,
+    names: Sequence[str] = (),
+    dims: tuple[int, int] = (0, 1),
+) -> Any:
+    """Two of the summaries: simulated, observed, adapted, and of the clean data where known.
+
+    Arguments:
+        axes: Matplotlib axes.
+        cloud: Simulated summaries `(m, d_s)`, of which the first 1,000 are drawn.
+        s_obs: Observed summary `(d_s,)`.
+        s_star: Adapted summary `(d_s,)`, or None where nothing was adapted.
+        s_ref: Summary of the clean data `(d_s,)`, the oracle.
+        names: Of all d_s summaries.
+        dims: Which two of them.
+
+    Example:
+        >>> import torch
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_summary_space(axes, torch.randn(500, 3), torch.ones(3), torch.zeros(3))
+        >>> axes.get_xlabel(), axes.get_legend_handles_labels()[1]
+        ('s₁', ['simulated', 'observed', 'adapted'])
+    """
+    cloud = np.asarray(cloud, dtype=float)
+    names = names or numbered("s", cloud.shape[1])
+    chosen = list(dims)
+    low, high = limits(cloud[:, chosen], np.asarray(s_obs, dtype=float)[chosen])
+    drawn = cloud[:MOST_SIMULATIONS, chosen].T
+    axes.scatter(*drawn, s=6, color=CLOUD, linewidths=0, label="simulated", rasterized=True)
+    points = _points(s_obs, s_star, s_ref)
+    places = {k: np.clip(np.asarray(s, float)[chosen], low, high) for k, (s, _, _) in points}
+    if "adapted" in places:
+        arrow = {"arrowstyle": "->", "color": ADAPTED, "linewidth": 1.5}
+        axes.annotate("", xy=places["adapted"], xytext=places["observed"], arrowprops=arrow)
+    for label, (_, colour, marker) in points:
+        axes.scatter(
+            *places[label], s=90, color=colour, marker=marker, label=label, zorder=3, clip_on=False
+        )
+    axes.set(
+        title="Summary space",
+        xlabel=plain(names[dims[0]]),
+        ylabel=plain(names[dims[1]]),
+        xlim=(low[0], high[0]),
+        ylim=(low[1], high[1]),
+    )
+    axes.legend(fontsize=9, loc="best")
+    return axes
+
+
+def plot_summary_pairs(
+    grid: Any, cloud: Any, s_obs: Any, s_star: Any = None, *, names: Sequence[str] = ()
+) -> Any:
+    """Every pair of summaries below the diagonal, every one alone on it.
+
+    Arguments:
+        grid: Matplotlib axes `(d_s, d_s)`, an array.
+        cloud: Simulated summaries `(m, d_s)`.
+        s_obs: Observed summary `(d_s,)`.
+        s_star: Adapted summary `(d_s,)`, or None where nothing was adapted.
+        names: Of the summaries.
+
+    Example:
+        >>> import torch
+        >>> from mindist.report.plots import new_grid
+        >>> figure, grid = new_grid(2, 2, (3, 3))
+        >>> grid = plot_summary_pairs(grid, torch.randn(500, 2), torch.ones(2), torch.zeros(2))
+        >>> [axes.axison for axes in grid.flat], grid[1, 0].get_ylabel()
+        ([True, False, True, True], 's₂')
+    """
+    cloud = np.asarray(cloud, dtype=float)
+    dim = cloud.shape[1]
+    if np.shape(grid) != (dim, dim):
+        raise ValueError(
+            f"grid: expected axes of shape ({dim}, {dim}), as many lines and columns as summaries, "
+            f"got {np.shape(grid)}. Make them with figure.subplots({dim}, {dim}, squeeze=False)."
+        )
+    names = names or numbered("s", dim)
+    for (row, column), axes in np.ndenumerate(grid):
+        if column > row:
+            axes.set_axis_off()
+            continue
+        if column == row:
+            plot_summary(axes, cloud[:, row], *(_at(s, row) for s in (s_obs, s_star)), names[row])
+        else:
+            plot_summary_space(axes, cloud, s_obs, s_star, names=names, dims=(column, row))
+            axes.get_legend().remove()
+        axes.set_title("")
+        axes.locator_params(nbins=3)
+        if row < dim - 1:
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+        if 0 < column < row:
+            axes.set_ylabel("")
+            axes.tick_params(labelleft=False)
+    return grid
+
+
+def plot_summary(axes: Any, cloud: Any, s_obs: float, s_star: float | None, name: str) -> Any:
+    """One summary: how often it was simulated, and what was observed and found.
+
+    Arguments:
+        axes: Matplotlib axes.
+        cloud: Simulated values `(m,)`.
+        s_obs: The observed value.
+        s_star: The adapted one, or None where nothing was adapted.
+        name: Of the summary.
+    """
+    cloud = np.asarray(cloud, dtype=float)
+    low, high = (float(end[0]) for end in limits(cloud[:, None], np.array([s_obs])))
+    inside = cloud[(cloud >= low) & (cloud <= high)]
+    axes.hist(inside, 30, range=(low, high), color=CLOUD, label="simulated")
+    for (label, (s, colour, _)), line in zip(
+        _points(s_obs, s_star, None), ("-", "--"), strict=False
+    ):
+        at = float(np.clip(float(s), low, high))
+        axes.axvline(at, color=colour, linewidth=2, linestyle=line, label=label)
+    axes.set(xlabel=plain(name), yticks=[], xlim=(low, high))
+    return axes
+
+
+def limits(cloud: Any, s_obs: Any) -> tuple[Any, Any]:
+    """Where axes begin and end: around the simulations, and the observed summary if it is near.
+
+    Arguments:
+        cloud: Simulated summaries `(m, d)`.
+        s_obs: Observed summary `(d,)`.
+
+    Example:
+        >>> cloud = np.linspace(0, 1, 201)[:, None]
+        >>> [end.round(2).tolist() for end in limits(cloud, np.array([100.0]))]
+        [[-0.08], [2.07]]
+    """
+    low, high = np.quantile(cloud, INSIDE, axis=0)
+    width = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
+    near = np.clip(s_obs, low - ROOM * width, high + ROOM * width)
+    margin = 0.09 * width
+    return np.minimum(low, near) - margin, np.maximum(high, near) + margin
+
+
+def _points(s_obs: Any, s_star: Any, s_ref: Any) -> list[tuple[str, tuple[Any, str, str]]]:
+    """What is drawn on top of the simulations: label, summary, colour, marker."""
+    every = {
+        "observed": (s_obs, OBSERVED, "X"),
+        "adapted": (s_star, ADAPTED, "o"),
+        "of the clean data": (s_ref, REFERENCE, "*"),
+    }
+    return [(label, point) for label, point in every.items() if point[0] is not None]
+
+
+def _at(s: Any, index: int) -> float | None:
+    return None if s is None else float(s[index])
+
+
+__all__ = ["limits", "plot_summary", "plot_summary_pairs", "plot_summary_space"]
