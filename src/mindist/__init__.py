@@ -1,20 +1,17 @@
 """mindist: make a pretrained amortised posterior robust, after the fact, without retraining."""
 
-from mindist.adaptation import Adaptation, Detection, Search
-from mindist.minimum_distance import MinimumDistance
-from mindist.observed import read_observed
-from mindist.posteriors import RobustPosterior
-from mindist.simulating import simulate
-from mindist.simulation.bank import SimulationBank
+from mindist.lazy import importer
 
-__all__ = [
-    "Adaptation",
-    "Detection",
-    "MinimumDistance",
-    "RobustPosterior",
-    "Search",
-    "SimulationBank",
-    "read_observed",
-    "simulate",
-]
+# Imported when asked for, so that the command starts without torch. For type checkers there is
+# __init__.pyi, which says the same.
+_HOMES = {
+    "adaptation": ("Adaptation", "Detection", "Search"),
+    "minimum_distance": ("MinimumDistance",),
+    "observed": ("read_observed",),
+    "posteriors": ("RobustPosterior",),
+    "simulating": ("simulate",),
+    "simulation.bank": ("SimulationBank",),
+}
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 __version__ = "0.1.0"
+__getattr__, __dir__ = importer(__name__, _HOMES)

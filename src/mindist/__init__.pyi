@@ -1,0 +1,10 @@
+from mindist.adaptation import Adaptation as Adaptation
+from mindist.adaptation import Detection as Detection
+from mindist.adaptation import Search as Search
+from mindist.minimum_distance import MinimumDistance as MinimumDistance
+from mindist.observed import read_observed as read_observed
+from mindist.posteriors import RobustPosterior as RobustPosterior
+from mindist.simulating import simulate as simulate
+from mindist.simulation.bank import SimulationBank as SimulationBank
+
+__version__: str

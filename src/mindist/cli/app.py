@@ -1,0 +1,72 @@
+"""The command `mindist`: its subcommands, and what is common to them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from mindist.cli.adapt import adapt
+from mindist.cli.bench import bench
+from mindist.cli.check import check
+from mindist.cli.demo import demo
+from mindist.cli.errors import spoken
+from mindist.cli.fit import fit
+from mindist.cli.report import report
+from mindist.cli.reproduce import reproduce
+from mindist.cli.sample import sample
+from mindist.cli.simulate import simulate
+from mindist.cli.tasks import tasks
+from mindist.cli.train import train
+
+DATA, PAPER = "Your model and your data, in this order", "The paper"
+
+
+class Commands(TyperGroup):
+    """Commands whose errors are sentences."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As of Typer; --debug may stand anywhere, such as at the end of a line that failed."""
+        rest = [word for word in args if word != "--debug"]
+        return super().parse_args(ctx, ["--debug"] * (len(rest) < len(args)) + rest)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As of Typer."""
+        with spoken(debug=ctx.params.get("debug", False)):
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Minimum-distance summaries: check and repair amortised inference on suspicious data.",
+    epilog="Status: 0 fine, 1 an error, 2 a mistake in the command line, 3 (check) misspecified.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from mindist import __version__
+
+        print(f"mindist {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which, and exit.", callback=_version)
+    ] = False,
+) -> None:
+    """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
+
+
+for function in (simulate, fit, train, check, adapt, sample, report):
+    app.command(rich_help_panel=DATA)(function)
+for function in (demo, tasks, reproduce, bench):
+    app.command(rich_help_panel=PAPER)(function)
+
+__all__ = ["app"]

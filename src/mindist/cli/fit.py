@@ -1,0 +1,112 @@
+"""`mindist fit`: from a bank of simulations to a fitted estimator."""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mindist.cli.artefacts import need_summary, open_bank, write_note
+from mindist.cli.errors import UsageError
+from mindist.cli.options import Alpha, BankFolder, Json, Summary
+from mindist.cli.output import number, on_terminal, print_json, waiting
+from mindist.cli.simulate import number_or_word
+from mindist.cli.user_code import load_user_code
+
+EMBEDDING = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")
+
+
+class Preset(str, Enum):
+    """Which method."""
+
+    DEFAULT = "default"
+    PAPER = "paper"
+
+
+def fit(
+    bank: BankFolder,
+    out: Annotated[Path, typer.Option(help="Folder of the fitted estimator.")],
+    summary: Summary = None,
+    preset: Annotated[
+        Preset, typer.Option(help="The best we know, or the paper to the letter (--keep data).")
+    ] = Preset.DEFAULT,
+    bandwidth: Annotated[
+        str | None, typer.Option(help="Another than the bank was simulated with.")
+    ] = None,
+    representation: Annotated[
+        str | None, typer.Option(help="Another than the bank was simulated with.")
+    ] = None,
+    alpha: Alpha = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of everything random; else as of the bank.", min=0)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
+    from mindist.cli.errors import extra
+
+    with waiting("Opening the bank"), extra("bank"):
+        simulations = open_bank(bank)
+    name = need_summary(summary, _own_name(simulations), bank)
+    function = load_user_code(name, "--summary")
+    given = {
+        "bandwidth": None if bandwidth is None else number_or_word(bandwidth),
+        "representation": representation,
+        "seed": seed,
+        "alpha": alpha,
+    }
+    mds = _estimator(
+        function, simulations, preset, {k: v for k, v in given.items() if v is not None}
+    )
+    begin = time.monotonic()
+    mds.fit(simulations, progress=on_terminal())
+    mds.save(out)
+    write_note(out, summary=name, bank=str(bank))
+    _print(mds, simulations, out, time.monotonic() - begin, json=json)
+
+
+def _own_name(bank: Any) -> str | None:
+    """What the summary function was called within its file; the file itself is not known."""
+    name = bank.config.get("functions", {}).get("summary")
+    return f"file.py:{name}" if isinstance(name, str) and name.isidentifier() else None
+
+
+def _estimator(summary: Any, bank: Any, preset: Preset, given: dict[str, Any]) -> Any:
+    """An unfitted estimator, which embeds as the bank's embeddings were made unless told not to."""
+    from mindist.minimum_distance import MinimumDistance
+
+    if preset is Preset.PAPER:
+        if "representation" in given:
+            raise UsageError("--representation: the paper's preset has its own. Leave it out.")
+        return MinimumDistance.paper(summary, **given)
+    stored = bank.config.get("embedding", {})
+    return MinimumDistance(summary, **{k: stored[k] for k in EMBEDDING if k in stored} | given)
+
+
+def _print(mds: Any, bank: Any, out: Path, seconds: float, *, json: bool) -> None:
+    fitted = mds.fitted_
+    facts: dict[str, Any] = {
+        "datasets": len(bank),
+        "n_obs": fitted.num_obs,
+        "event_shape": list(mds.event_shape),
+        "dim_summary": bank.s.shape[1],
+        "alpha": mds.alpha,
+        "threshold": fitted.null.threshold(mds.alpha, fitted.num_obs),
+        "bandwidth": float(fitted.features.bandwidth),
+        "seed": mds.seed,
+    }
+    if json:
+        print_json("fit", out=out, **facts, seconds=seconds)
+        return
+    shape = tuple(facts["event_shape"])
+    print(
+        f"Fitted to {facts['datasets']:,} datasets of {facts['n_obs']} observations of shape "
+        f"{shape}, with summaries of length {facts['dim_summary']}; bandwidth "
+        f"{number(facts['bandwidth'])}. It is in {out} ({seconds:.0f} s)."
+    )
+
+
+__all__ = ["fit"]

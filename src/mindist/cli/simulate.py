@@ -1,0 +1,140 @@
+"""`mindist simulate`: prior, simulator and summary into a bank of simulations."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mindist.cli.artefacts import need_summary
+from mindist.cli.errors import UsageError, extra, interruptible
+from mindist.cli.options import NAME, Json, Seed, Summary
+from mindist.cli.output import print_json
+from mindist.cli.user_code import load_user_code
+
+
+class Keep(str, Enum):
+    """What is kept of simulated data."""
+
+    EMBEDDING = "embedding"
+    DATA = "data"
+
+
+class Failures(str, Enum):
+    """What becomes of failed simulations."""
+
+    REDRAW = "redraw"
+    REPORT = "report"
+    RAISE = "raise"
+
+
+def simulate(
+    prior: Annotated[
+        str,
+        typer.Argument(
+            metavar="PRIOR",
+            help=f"{NAME} or module:name. An object with .sample((n,)), or a function of n.",
+        ),
+    ],
+    simulator: Annotated[
+        str, typer.Argument(metavar="SIMULATOR", help=f"{NAME}. One theta to a dataset (N, ...).")
+    ],
+    num: Annotated[int, typer.Option(help="How many datasets.", min=1)],
+    n_obs: Annotated[int, typer.Option(help="Observations of each.", min=1)],
+    summary: Summary = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the bank.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    seed: Seed = 0,
+    keep: Annotated[
+        Keep, typer.Option(help="What is kept of the data; `data` is all, and can be large.")
+    ] = Keep.EMBEDDING,
+    bandwidth: Annotated[
+        str, typer.Option(help="Of the kernel: median, '0.5 median', '95% efficient', a number.")
+    ] = "median",
+    representation: Annotated[
+        str, typer.Option(help="What the kernel sees: auto, raw, standardised, signed-log, ...")
+    ] = "auto",
+    chunk: Annotated[int | None, typer.Option(help="Datasets in a chunk.", min=1)] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for a simulation.")] = None,
+    failures: Annotated[
+        Failures, typer.Option(help="What becomes of draws that fail.")
+    ] = Failures.REDRAW,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what it takes: time, memory, disk.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Simulate datasets into a bank on disk, or go on with one. Executes the files it names."""
+    if out is None and not dry_run:
+        raise UsageError("Say where to: --out FOLDER, or what it takes: --dry-run.")
+    names = {"PRIOR": prior, "SIMULATOR": simulator, "--summary": need_summary(summary)}
+    sources = [load_user_code(name, argument) for argument, name in names.items()]
+    settings: dict[str, Any] = {"n_obs": n_obs, "workers": workers, "seed": seed}
+    settings |= {"keep": keep.value, "failures": failures.value}
+    settings |= {"chunk": chunk, "time_limit": time_limit}
+    settings["mds"] = estimator(sources[2], bandwidth, representation)
+    if out is None or dry_run:
+        estimate(sources, num, settings, json=json)
+    else:
+        build(sources, num, settings, out, json=json)
+
+
+def estimator(summary: Any, bandwidth: str, representation: str) -> Any:
+    """The estimator that the bank is for: it decides how data are embedded."""
+    from mindist.minimum_distance import MinimumDistance
+
+    return MinimumDistance(
+        summary, bandwidth=number_or_word(bandwidth), representation=representation
+    )
+
+
+def number_or_word(text: str) -> float | str:
+    """A bandwidth: a number, or a rule in words.
+
+    Example:
+        >>> number_or_word("0.5"), number_or_word("0.5 median")
+        (0.5, '0.5 median')
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bool) -> None:
+    """Say what a bank would take."""
+    from mindist import simulating
+
+    expected = simulating.estimate(*sources, num, **settings)
+    if json:
+        schema, took = expected.schema, {"seconds_each": expected.each, "timed": expected.timed}
+        sizes = {"memory_bytes": int(expected.memory), "disk_bytes": int(expected.disk)}
+        size = {"datasets": schema.num, "n_obs": settings["n_obs"], "chunks": schema.num_chunks}
+        print_json("simulate", dry_run=True, **size, seconds=expected.seconds, **took, **sizes)
+    else:
+        print(expected)
+
+
+def build(sources: list[Any], num: int, settings: dict[str, Any], out: Path, *, json: bool) -> None:
+    """Simulate, and say what is there."""
+    from mindist import simulating
+
+    begin = time.monotonic()
+    with interruptible("The same command goes on from here."), extra("bank"):
+        bank = simulating.simulate(*sources, num, out=out, **settings)
+    seconds = time.monotonic() - begin
+    if not json:
+        print(f"{bank.report()} They are in {out} ({seconds:.0f} s).")
+        return
+    failed = Counter(failure.kind for failure in bank.failures)
+    there = int(bank.valid[:].sum())
+    shapes = {"theta": bank.theta.shape[1:], "s": bank.s.shape[1:]}
+    sizes = {"datasets": there, "n_obs": bank.num_obs, "shapes": shapes}
+    print_json("simulate", dry_run=False, out=out, **sizes, failed=dict(failed), seconds=seconds)
+
+
+__all__ = ["simulate"]

@@ -1,0 +1,78 @@
+r"""Priors as people have them, made into the torch distributions that sbi wants.
+
+A prior of `mindist.simulate` may be a function that draws, without a density. Where sbi needs one,
+to reject draws outside its support, such a prior has the whole space as its support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent, constraints
+
+from mindist.simulation.sources import draw_prior
+
+MAX_SEED = 2**31
+
+
+class FunctionPrior(Distribution):
+    """A prior that can only be drawn from.
+
+    Arguments:
+        function: Of n, to parameters `(n, d_theta)`; or an object with `.sample((n,))`.
+
+    Example:
+        >>> prior = FunctionPrior(lambda n, rng: rng.normal(size=(n, 2)))
+        >>> prior.sample((3,)).shape, prior.log_prob(torch.zeros(3, 2))
+        (torch.Size([3, 2]), tensor([0., 0., 0.]))
+    """
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012  (torch's own is like this)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        super().__init__(event_shape=self._draw(1, 0).shape[1:], validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        """Everything: the bounds are not known."""
+        return constraints.independent(constraints.real, 1)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Parameters `(*sample_shape, d_theta)`, from torch's global generator."""
+        shape = torch.Size(sample_shape)
+        seed = int(torch.randint(MAX_SEED, ()))
+        return self._draw(shape.numel(), seed).reshape(*shape, *self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """0: the density is not known."""
+        return value.new_zeros(value.shape[:-1])
+
+    def _draw(self, num: int, seed: int) -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            theta = draw_prior(self._function, num, seed)
+        return torch.as_tensor(theta, dtype=torch.float32)
+
+
+def as_distribution(prior: Any) -> tuple[Distribution, bool]:
+    """A torch distribution over vectors `(d_theta,)`, and whether its support is known.
+
+    Arguments:
+        prior: As for `mindist.simulate`; a distribution with independent components, one number
+            each, becomes one over vectors.
+
+    Example:
+        >>> prior, known = as_distribution(torch.distributions.Uniform(torch.zeros(2), 1.0))
+        >>> prior.event_shape, known
+        (torch.Size([2]), True)
+    """
+    if isinstance(prior, Distribution):
+        components = len(prior.batch_shape)
+        return (Independent(prior, components) if components else prior), True
+    return FunctionPrior(prior), False
+
+
+__all__ = ["FunctionPrior", "as_distribution"]
