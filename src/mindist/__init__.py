@@ -8,7 +8,7 @@ _HOMES = {
     "adaptation": ("Adaptation", "Detection", "Search"),
     "minimum_distance": ("MinimumDistance",),
     "observed": ("read_observed",),
-    "posteriors": ("RobustPosterior",),
+    "posteriors": ("MisspecificationWarning", "RobustPosterior", "watch"),
     "simulating": ("simulate",),
     "simulation.bank": ("SimulationBank",),
 }

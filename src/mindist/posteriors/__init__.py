@@ -10,11 +10,14 @@ from mindist.posteriors.backend import Backend, Component
 from mindist.posteriors.callable_bridge import CallablePosterior
 from mindist.posteriors.pickled import load_pickled_posterior
 from mindist.posteriors.robust import RobustPosterior
+from mindist.posteriors.watching import MisspecificationWarning, watch
 
 __all__ = [
     "Backend",
     "CallablePosterior",
     "Component",
+    "MisspecificationWarning",
     "RobustPosterior",
     "load_pickled_posterior",
+    "watch",
 ]

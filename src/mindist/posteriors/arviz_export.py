@@ -2,14 +2,12 @@
 
 This file is the only one that imports ArviZ, when it is asked for. The groups are ArviZ's own:
 
-| group                  | holds                                                                     |
-|------------------------|---------------------------------------------------------------------------|
-| `posterior`            | the parameters by name, `(chain, draw)`                                   |
-| `sample_stats`         | `lp`, the log-probability of each draw, where the posterior has one       |
-| `observed_data`        | `x`, `(observation, ...)`                                                 |
-| `posterior_predictive` | `x`, `(chain, draw, observation, ...)`, where a simulator is given        |
-| `constant_data`        | summaries before and after (`s_obs`, `s_star`), `p_value`, `misspecified`, |
-|                        | `epsilon`, and `weights`, `outlier_score` of each observation             |
+- `posterior`: the parameters by name, `(chain, draw)`
+- `sample_stats`: `lp`, the log-probability of each draw, where the posterior has one
+- `observed_data`: `x`, `(observation, ...)`
+- `posterior_predictive`: `x`, `(chain, draw, observation, ...)`, where a simulator is given
+- `constant_data`: the summaries before and after, `s_obs` and `s_star`; `p_value`, `misspecified`,
+  `adapted`, `epsilon`; and `weights`, `outlier_score`, `outliers` of each observation
 
 A batch of datasets has one more axis, `dataset`, before the others of each variable.
 """
@@ -107,7 +105,8 @@ def _predictive(
     """Datasets `(S, B, N, *event)`, one for each draw `(S, B, d_theta)`."""
     if seed is None:
         seed = int(torch.randint(2**31, ()))
-    return predict(simulator, theta.flatten(0, 1), shape, seed).unflatten(0, theta.shape[:2])
+    x = predict(simulator, theta.flatten(0, 1), shape, seed)
+    return x.reshape(*theta.shape[:2], *shape)
 
 
 def _log_prob(robust: RobustPosterior, theta: Tensor, conditions: Conditions) -> Tensor | None:

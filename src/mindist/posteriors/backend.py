@@ -128,7 +128,7 @@ def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
             ...
         TypeError: posterior: expected a posterior over summaries from sbi, bayesflow, ...
     """
-    name = _bridge_of(posterior)
+    name = bridge_of(posterior)
     if name is None:
         is_class = isinstance(posterior, type)
         got = f"the class {posterior.__name__}" if is_class else type(posterior).__name__
@@ -141,7 +141,7 @@ def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
     return backend
 
 
-def _bridge_of(posterior: Any) -> str | None:
+def bridge_of(posterior: Any) -> str | None:
     """The module of the bridge for a posterior, or None."""
     if isinstance(posterior, type):
         return None
@@ -156,4 +156,12 @@ def _bridge_of(posterior: Any) -> str | None:
     return FUNCTION if callable(posterior) else None
 
 
-__all__ = ["BRIDGES", "Backend", "Component", "Queried", "find_backend", "is_bounded"]
+__all__ = [
+    "BRIDGES",
+    "Backend",
+    "Component",
+    "Queried",
+    "bridge_of",
+    "find_backend",
+    "is_bounded",
+]

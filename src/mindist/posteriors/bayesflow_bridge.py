@@ -189,6 +189,21 @@ def learned_summary(
     return LearnedSummary(approximator, conditions)
 
 
+def raw_conditions(posterior: Any) -> tuple[str | None, dict[str, int]]:
+    """The one variable that is summarised by a network, or None and the widths of the summaries."""
+    density = BayesFlowDensity(trained(posterior))
+    if not density.learned:
+        return None, density.conditions
+    own = density.approximator
+    names = list(raw_widths(own.adapter, DATA, input_shapes(own)[DATA]))
+    if len(names) != 1:
+        raise ValueError(
+            "posterior: expected a BayesFlow workflow that summarises one variable, the data, got "
+            f"one that summarises {', '.join(names)}."
+        )
+    return names[0], {}
+
+
 def trained(posterior: Any) -> Any:
     """The trained approximator of a workflow, checked to be of a kind that can be asked."""
     if keras.backend.backend() != "torch":

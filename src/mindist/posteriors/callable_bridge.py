@@ -88,9 +88,7 @@ class CallableDensity:
                  for t, one in pairs]  # fmt: skip
         return torch.stack(parts, dim=1)
 
-    def _draw(
-        self, num: int, s: Tensor, shape: tuple[int, ...], options: dict[str, Any]
-    ) -> Tensor:
+    def _draw(self, num: int, s: Tensor, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         with seed_for_others() as seed:
             own = {"seed": seed} if self._seed else {}
             theta = _call(self.posterior.sample, s, num, **own, **options)

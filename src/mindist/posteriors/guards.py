@@ -72,12 +72,12 @@ def bounded_evaluations(net: nn.Module, limit: int | None = None) -> Iterator[No
         handle.remove()
 
 
-def warn_user(message: str) -> None:
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line outside this package from which it was entered."""
     package, frame, level = __name__.rpartition(".")[0], sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def shallow_copy(thing: Thing) -> Thing:

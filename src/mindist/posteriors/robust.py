@@ -91,7 +91,7 @@ class RobustPosterior:
         uncertainty: bool | None = None,
         max_draws_per_sample: int = MAX_DRAWS_PER_SAMPLE,
     ) -> None:
-        self._backend = find_backend(posterior, _example(mds))
+        self._backend = find_backend(posterior, example_summary(mds))
         if isinstance(mds, type) or not callable(getattr(mds, "adapt", None)):
             got = f"the class {mds.__name__}" if isinstance(mds, type) else type(mds).__name__
             raise TypeError(
@@ -436,7 +436,7 @@ class RobustPosterior:
         return theta
 
 
-def _example(mds: Any) -> Tensor | None:
+def example_summary(mds: Any) -> Tensor | None:
     """One simulated summary `(1, d_s)`, or None before the fit."""
     fitted = getattr(mds, "fitted_", None)
     return None if fitted is None else fitted.summarise(fitted.probe)[:1].float()
@@ -446,4 +446,4 @@ def _optional_flag(value: bool | None, name: str) -> bool | None:
     return None if value is None else checks.flag(value, name)
 
 
-__all__ = ["RobustPosterior"]
+__all__ = ["RobustPosterior", "example_summary"]

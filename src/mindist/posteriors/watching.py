@@ -1,0 +1,224 @@
+"""A posterior that says when it is asked about data it was not trained for.
+
+One line beside the training, as sbi's users asked for in its issue 1426:
+
+    posterior = mindist.watch(posterior, mds)
+
+Nothing is adapted: the draws are those of the posterior itself. A posterior given raw data (with an
+embedding net, or a summary network of BayesFlow) is asked as before. One given summaries has to be
+handed the data instead, whose summary is computed here: a summary alone cannot be tested.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.posteriors.backend import BRIDGES, bridge_of, find_backend
+from mindist.posteriors.guards import warn_user
+from mindist.posteriors.robust import RobustPosterior, example_summary
+
+if TYPE_CHECKING:
+    from mindist.minimum_distance import MinimumDistance
+
+GIVEN = ("data", "summary")
+
+
+class MisspecificationWarning(UserWarning):
+    """A posterior was asked about data that do not look like the simulations it was trained on."""
+
+
+def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> Any:
+    """The same posterior, with a warning where it is asked about misspecified data.
+
+    What is returned has all attributes and methods of the posterior. Each method with an argument
+    `x` (for BayesFlow `conditions` or `data`) first tests the data: `sample`, `sample_batched`,
+    `log_prob`, `map`, `set_default_x`, and so on. Where the test rejects, a
+    `MisspecificationWarning` gives the p-value and what to do, and the call goes on.
+
+    Of data that do come from the simulator, a share `mds.alpha` (5%) is rejected too.
+
+    Arguments:
+        posterior: Of sbi, of any kind; a BayesFlow workflow or approximator; or another object with
+            a method `sample(shape, x)`.
+        mds: A fitted `MinimumDistance`.
+        given: What the posterior was trained on: `"data"`, datasets `(N, *event)`, or `"summary"`,
+            the summaries of `mds`. Then too the data are handed over, for BayesFlow as
+            `conditions={"x": x}`. Found out by default.
+
+    Example:
+        >>> from mindist import MinimumDistance
+        >>> class Exact:
+        ...     def sample(self, shape, x):
+        ...         return x + 0.02 * torch.randn(*shape, 1)
+        >>> x = torch.randn(500, 1, 1) + 0.1 * torch.randn(500, 30, 1)
+        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+        >>> posterior = watch(Exact(), mds, given="summary")
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     posterior.sample((3,), x=5 * torch.randn(30, 1)).shape
+        torch.Size([3, 1])
+        >>> caught[0].category.__name__
+        'MisspecificationWarning'
+    """
+    if isinstance(mds, type) or not hasattr(mds, "fitted_"):
+        raise TypeError(
+            f"mds: expected a fitted MinimumDistance, got {mds!r}. Make one with "
+            "MinimumDistance(summary).fit(x_train)."
+        )
+    if not callable(getattr(posterior, "sample", None)):
+        raise TypeError(
+            "posterior: expected a posterior with a method sample, of sbi, BayesFlow or your own, "
+            f"got {type(posterior).__name__}."
+        )
+    if bridge_of(posterior) == BRIDGES["bayesflow"]:
+        return Watched(posterior, _ByName(posterior, mds))
+    if given is None:
+        given = _found_out(posterior, mds)
+    return Watched(posterior, _ByArgument(mds, checks.choice(given, GIVEN, "given") == "summary"))
+
+
+class Watched:
+    """A posterior whose queries are tested first; see `watch`.
+
+    Arguments:
+        posterior: The posterior.
+        test: The arguments of a call by name, to those that the posterior gets.
+    """
+
+    def __init__(self, posterior: Any, test: Callable[[dict[str, Any]], None]) -> None:
+        self.__dict__.update(watched_posterior=posterior, _test=test)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "watched_posterior" not in self.__dict__:  # while unpickled
+            raise AttributeError(name)
+        value = getattr(self.watched_posterior, name)
+        return self._tested(value) if inspect.ismethod(value) else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "default_x" and value is not None:
+            self.set_default_x(value)
+        else:
+            setattr(self.watched_posterior, name, value)
+
+    def __repr__(self) -> str:
+        return f"watch({self.watched_posterior!r})"
+
+    def _tested(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(method)
+        if not {"x", "conditions", "data"} & set(signature.parameters):
+            return method
+
+        @functools.wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            bound = signature.bind(*arguments, **options)
+            self._test(bound.arguments)
+            value = method(*bound.args, **bound.kwargs)
+            return self if value is self.watched_posterior else value
+
+        return call
+
+
+class _ByArgument:
+    """Tests the argument `x`, and puts its summary in its place where that is what is asked for."""
+
+    def __init__(self, mds: MinimumDistance, summarise: bool) -> None:
+        self.mds, self.summarise = mds, summarise
+
+    def __call__(self, arguments: dict[str, Any]) -> None:
+        if arguments.get("x") is None:
+            return
+        x = checks.as_tensor(arguments["x"], "x")
+        s = _tested_summaries(self.mds, x, self.summarise)
+        if self.summarise:
+            arguments["x"] = s
+
+
+class _ByName:
+    """Tests the data in a mapping such as BayesFlow's `conditions`."""
+
+    def __init__(self, posterior: Any, mds: MinimumDistance) -> None:
+        self.mds, self.bridge = mds, importlib.import_module(BRIDGES["bayesflow"])
+        self.name, self.widths = self.bridge.raw_conditions(posterior)
+
+    def __call__(self, arguments: dict[str, Any]) -> None:
+        for argument in {"conditions", "data"} & set(arguments):
+            given = arguments[argument]
+            if isinstance(given, Mapping):
+                arguments[argument] = self._tested(given)
+
+    def _tested(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        name, rest = self.name or "x", dict(given)
+        if name not in rest:
+            raise ValueError(
+                f"conditions: expected the data under the name {name!r}, so that they can be "
+                f"tested, got {', '.join(rest) or 'nothing'}. "
+                + ("" if self.name else "Their summaries are computed; do not pass these.")
+            )
+        x = checks.as_tensor(rest[name], name)
+        s = _tested_summaries(self.mds, x, self.name is None)
+        if self.name is None:
+            del rest[name]
+            rest |= self.bridge.split_columns(s.reshape(-1, s.shape[-1]).float(), self.widths)
+        return rest
+
+
+def _tested_summaries(mds: MinimumDistance, x: Tensor, over_summaries: bool) -> Tensor:
+    """The summaries of data, after a warning where they do not look like the simulations."""
+    size = mds.fitted_.summarise.dim
+    if over_summaries and tuple(x.shape) in ((size,), (1, size)):
+        raise ValueError(
+            f"x: expected a dataset (N, *event) with event shape {tuple(mds.event_shape)}, got "
+            f"shape {tuple(x.shape)}, which is that of a summary. A summary alone cannot be "
+            "tested: pass the data, whose summary is computed."
+        )
+    found = mds.detect(x)
+    if found.misspecified.any():
+        warn_user(_message(found), MisspecificationWarning)
+    return found.s_obs.float()
+
+
+def _message(found: Any) -> str:
+    p_value = float(found.p_value.min())
+    if not found.batched:
+        which = "x does not look"
+    else:
+        bad = found.misspecified.nonzero().flatten().tolist()
+        shown = ", ".join(map(str, bad[:10])) + (", ..." if len(bad) > 10 else "")
+        which = f"{len(bad)} of {len(found)} datasets (number {shown}) do not look"
+    return (
+        f"{which} like the simulations that the posterior was trained on: p-value {p_value:.2g}"
+        f"{' at the smallest' if found.batched else ''}. The posterior may be far off there. "
+        "mds.adapt(x) says which observations stand out (outliers, weights), and "
+        "RobustPosterior(posterior, mds) asks at a summary that the simulations can explain."
+    )
+
+
+def _found_out(posterior: Any, mds: MinimumDistance) -> str:
+    """Whether a posterior is given data or summaries."""
+    if isinstance(posterior, RobustPosterior):
+        return "data"
+    fitted, unknown = mds.fitted_, torch.Size()
+    try:
+        shape = find_backend(posterior, example_summary(mds)).condition_shape
+    except (TypeError, ValueError):
+        shape = unknown
+    if tuple(shape[1:]) == tuple(mds.event_shape) and tuple(shape[:1]) == (fitted.num_obs,):
+        return "data"
+    if tuple(shape) == (fitted.summarise.dim,):
+        return "summary"
+    raise ValueError(
+        "given: could not find out what the posterior was trained on. Pass given='data' for "
+        f"datasets of {fitted.num_obs} observations of shape {tuple(mds.event_shape)}, or "
+        f"given='summary' for summaries of length {fitted.summarise.dim}."
+    )
+
+
+__all__ = ["MisspecificationWarning", "Watched", "watch"]
