@@ -105,6 +105,15 @@ class Fitted:
             )
         return torch.cat(distances), torch.cat(p_values)
 
+    def p_values(self, x: Tensor) -> dict[str, Tensor]:
+        """p-values `(B,)` of every statistic of the test alone, of datasets `(B, N, *event)`."""
+        s, z_bar, num_obs = self.summarise(x).double(), self.embedding.mean(x), x.shape[1]
+        residuals = self._residuals(s, z_bar)
+        if self.detector is None:
+            distance = residuals[0].square().sum(1).double()
+            return {"distance": self.null.p_value(distance, num_obs)}
+        return self.detector.p_values(residuals, s, z_bar, num_obs)
+
     @torch.no_grad()
     def _residuals(self, s: Tensor, z_bar: Tensor) -> list[Tensor]:
         """What the decoders leave of the embeddings: wide, and local where the detector asks."""

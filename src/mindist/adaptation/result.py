@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import TypeVar
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from mindist.adaptation.display import detection_html
 
 _UNWEIGHED = "; every observation counts in full: weights were not asked for, or were dropped"
 T = TypeVar("T", bound="Detection")
@@ -99,6 +104,10 @@ class Detection:
         verdict = "misspecified" if self.misspecified else "not misspecified"
         return f"{name}({verdict}, p_value={float(self.p_value):.4g}, s_obs={_vector(self.s_obs)})"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return detection_html(self)
+
 
 @dataclass(frozen=True, repr=False)
 class Adaptation(Detection):
@@ -168,6 +177,26 @@ class Adaptation(Detection):
         Weights were not asked for, or were dropped (`Search.feedback`).
         """
         return self.adapted & (self.weights == 1).all(-1)
+
+    def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
+        """Write one self-contained HTML page about the dataset.
+
+        Arguments:
+            path: Of the file.
+            options: Of `mindist.report.write_report`: `x` and `mds`, or a `RobustPosterior` as
+                `posterior`; `simulator`, `theta_names`, `summary_names`, `title` and so on.
+
+        Example:
+            >>> import tempfile, mindist
+            >>> x = torch.randn(500, 20, 2, generator=torch.Generator().manual_seed(0))
+            >>> mds = mindist.MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+            >>> path = Path(tempfile.mkdtemp()) / "report.html"
+            >>> mds.adapt(x[0]).report(path, x=x[0], mds=mds) == path
+            True
+        """
+        # By name: the report stands above this layer, and brings matplotlib.
+        written: Path = import_module("mindist.report").write_report(path, result=self, **options)
+        return written
 
     def __repr__(self) -> str:
         if self.batched:

@@ -115,6 +115,14 @@ class Detector:
         test = self.test if num_obs == self.num_obs else self.other_test
         return test.p_value(self.statistics(residuals, s, z_bar, num_obs))
 
+    def p_values(
+        self, residuals: Sequence[Tensor], s: Tensor, z_bar: Tensor, num_obs: int
+    ) -> dict[str, Tensor]:
+        """p-values `(B,)` of each statistic alone; arguments as in `statistics`."""
+        test = self.test if num_obs == self.num_obs else self.other_test
+        alone = test.p_values(self.statistics(residuals, s, z_bar, num_obs))
+        return dict(zip(test.names, alone.T, strict=True))
+
     def to(self, device: torch.device) -> Detector:
         """The same on another device."""
         kernels = tuple(k.to(device) for k in self.kernels)

@@ -159,7 +159,11 @@ class RobustPosterior:
     def conditions(self, x: Array | None = None) -> Conditions:
         """At which summaries the posterior is asked for datasets `(B, N, *event)`."""
         batch, _ = self._observed(x)
-        adaptation, device = self._adaptations(batch), self._backend.device
+        return self.conditions_of(self._adaptations(batch))
+
+    def conditions_of(self, adaptation: Adaptation) -> Conditions:
+        """At which summaries the posterior is asked, given the adaptation of B datasets."""
+        device = self._backend.device
         s_star = self._queries.certain.checked(adaptation.s_star.to(device, torch.float32))
         uncertain = adaptation.excess.flatten(1).any(1)
         noise = self._noise()

@@ -6,10 +6,18 @@ one row for each test dataset, method, setting and seed.
 May import: matplotlib, numpy, scipy, torch, and every layer below `experiments`.
 """
 
+try:
+    import matplotlib  # noqa: F401
+except ModuleNotFoundError:
+    raise ImportError(
+        "Plots and reports need matplotlib. Install it with: pip install 'mindist[report]'"
+    ) from None
+
 from mindist.report.before_after import plot_posteriors, plot_predictive
 from mindist.report.coverage import plot_coverage
 from mindist.report.curves import plot_curves
 from mindist.report.data_space import plot_data_space, plot_density_contours
+from mindist.report.dataset import write_report
 from mindist.report.detection import plot_rejections
 from mindist.report.evidence import plot_null_distance, plot_outlier_scores
 from mindist.report.figures import describe_figure, draw_figure, save_png_and_svg
@@ -67,4 +75,5 @@ __all__ = [
     "save_png_and_svg",
     "tables_in_markdown",
     "write_page",
+    "write_report",
 ]

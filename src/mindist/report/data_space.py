@@ -168,7 +168,7 @@ def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
     """Some images of each sort, with their index in a corner."""
     images = x.reshape(len(x), -1, *x.shape[-2:]).mean(1)
     rows: dict[str, Any] = {}
-    for label, index in reversed(shown.items()):
+    for label, index in reversed(list(shown.items())):
         most = MOST_SUSPICIOUS_ROWS if label == strange else 1
         for row in range(min(most, -(-len(index) // IMAGES_IN_A_ROW))):
             part = index[row * IMAGES_IN_A_ROW :][:IMAGES_IN_A_ROW]
@@ -188,8 +188,8 @@ def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
 def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tensor, str]]) -> Any:
     """Where the decoder has its mass in the plane, for some summaries.
 
-    Contours at a half and at nine tenths of the largest decoded density, inside the limits that the
-    axes have.
+    Contours at a half and at nine tenths of the largest decoded density, in and around what the
+    axes show already.
 
     Arguments:
         axes: Matplotlib axes, of observations `(N, 2)`.
@@ -207,8 +207,8 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         >>> axes.get_legend_handles_labels()[1]
         ['other observations', 'mean']
     """
-    span = [torch.linspace(*ends, GRID) for ends in (axes.get_xlim(), axes.get_ylim())]
-    first, second = (ends.to(fitted.probe.device) for ends in span)
+    span = [_wider(*ends) for ends in (axes.get_xlim(), axes.get_ylim())]
+    first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
     for label, (s, colour) in at.items():
         density = (z @ fitted.decoder(s[None].double())[0]).reshape(GRID, GRID).T.detach().cpu()
@@ -217,6 +217,12 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         axes.plot([], [], color=colour, label=label)
     axes.legend(fontsize=9, loc="best")
     return axes
+
+
+def _wider(low: float, high: float) -> Tensor:
+    """A grid that reaches half as far again."""
+    margin = (high - low) / 4
+    return torch.linspace(float(low - margin), float(high + margin), GRID)
 
 
 __all__ = ["KINDS", "data_kind", "plot_data_space", "plot_density_contours"]

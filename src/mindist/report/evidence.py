@@ -37,19 +37,23 @@ def plot_null_distance(
         >>> null = torch.rand(500) + 0.5
         >>> axes = plot_null_distance(axes, null, 4.0, 1.2, threshold=1.45)
         >>> axes.get_xscale(), axes.get_legend_handles_labels()[1]
-        ('log', ['threshold', 'observed', 'adapted', 'simulated'])
+        ('log', ['simulated', 'threshold', 'observed', 'adapted'])
     """
     null = np.asarray(null, dtype=float)
     lines = {"threshold": (threshold, REFERENCE, ":"), "observed": (distance_obs, OBSERVED, "-")}
     lines["adapted"] = (distance_star, ADAPTED, "--")
-    given = {k: v for k, v in lines.items() if v[0] is not None and np.isfinite(v[0])}
-    every = np.concatenate([null, [float(v[0]) for v in given.values()]])
+    given = {
+        label: (float(value), colour, line)
+        for label, (value, colour, line) in lines.items()
+        if value is not None and np.isfinite(value)
+    }
+    every = np.concatenate([null, [value for value, _, _ in given.values()]])
     floor = max(every.max() * SMALLEST_SHARE, np.finfo(float).tiny)
     inside = np.maximum(null, floor)
     edges = np.geomspace(inside.min(), max(inside.max(), inside.min() * 1.01), BINS + 1)
     axes.hist(inside, edges, color=CLOUD, label="simulated")
     for label, (value, colour, line) in given.items():
-        at = max(float(value), floor)
+        at = max(value, floor)
         axes.axvline(at, color=colour, linestyle=line, linewidth=2, label=label)
     axes.set(title="Distance", xlabel="squared distance", ylabel="simulated datasets", xscale="log")
     axes.legend(fontsize=9, loc="best")

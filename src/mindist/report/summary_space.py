@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mindist.report.style import ADAPTED, CLOUD, OBSERVED, REFERENCE, numbered, plain
+from mindist.report.style import ADAPTED, CLOUD, GREY, OBSERVED, REFERENCE, numbered, plain
 
 MOST_SIMULATIONS = 1_000
 ROOM = 1.0
@@ -54,16 +54,16 @@ def plot_summary_space(
     chosen = list(dims)
     low, high = limits(cloud[:, chosen], np.asarray(s_obs, dtype=float)[chosen])
     drawn = cloud[:MOST_SIMULATIONS, chosen].T
-    axes.scatter(*drawn, s=6, color=CLOUD, linewidths=0, label="simulated", rasterized=True)
+    quiet = {"color": GREY, "alpha": 0.5, "linewidths": 0}  # of any background
+    axes.scatter(*drawn, s=6, label="simulated", rasterized=True, **quiet)
     points = _points(s_obs, s_star, s_ref)
     places = {k: np.clip(np.asarray(s, float)[chosen], low, high) for k, (s, _, _) in points}
     if "adapted" in places:
         arrow = {"arrowstyle": "->", "color": ADAPTED, "linewidth": 1.5}
         axes.annotate("", xy=places["adapted"], xytext=places["observed"], arrowprops=arrow)
-    for label, (_, colour, marker) in points:
-        axes.scatter(
-            *places[label], s=90, color=colour, marker=marker, label=label, zorder=3, clip_on=False
-        )
+    for zorder, (label, (_, colour, marker)) in zip((5, 4, 3), points, strict=False):
+        style = {"color": colour, "marker": marker, "edgecolors": "white", "linewidths": 0.8}
+        axes.scatter(*places[label], s=90, label=label, zorder=zorder, clip_on=False, **style)
     axes.set(
         title="Summary space",
         xlabel=plain(names[dims[0]]),
@@ -108,7 +108,8 @@ def plot_summary_pairs(
             axes.set_axis_off()
             continue
         if column == row:
-            plot_summary(axes, cloud[:, row], *(_at(s, row) for s in (s_obs, s_star)), names[row])
+            star = None if s_star is None else float(s_star[row])
+            plot_summary(axes, cloud[:, row], float(s_obs[row]), star, names[row])
         else:
             plot_summary_space(axes, cloud, s_obs, s_star, names=names, dims=(column, row))
             axes.get_legend().remove()
@@ -173,10 +174,6 @@ def _points(s_obs: Any, s_star: Any, s_ref: Any) -> list[tuple[str, tuple[Any, s
         "of the clean data": (s_ref, REFERENCE, "*"),
     }
     return [(label, point) for label, point in every.items() if point[0] is not None]
-
-
-def _at(s: Any, index: int) -> float | None:
-    return None if s is None else float(s[index])
 
 
 __all__ = ["limits", "plot_summary", "plot_summary_pairs", "plot_summary_space"]

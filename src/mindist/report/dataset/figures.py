@@ -1,0 +1,232 @@
+"""The figures of the report on a dataset, each with words for who cannot see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from mindist.report.before_after import plot_posteriors, plot_predictive
+from mindist.report.data_space import data_kind, plot_data_space, plot_density_contours
+from mindist.report.dataset.material import Draws, Material
+from mindist.report.dataset.words import number
+from mindist.report.evidence import plot_null_distance, plot_outlier_scores
+from mindist.report.inline import inline_figure
+from mindist.report.style import ADAPTED, OBSERVED
+from mindist.report.summary_space import plot_summary, plot_summary_pairs
+
+MOST_SUMMARIES = 6
+"""In the pair plot: those that moved most."""
+
+MOST_PARAMETERS = 8
+MARK = "obs-"
+
+
+def summary_figure(material: Material) -> str:
+    """Observed, adapted and simulated summaries, in pairs."""
+    chosen = material.shift.abs().argsort(descending=True, stable=True)[:MOST_SUMMARIES].sort()[0]
+    names = [material.summary_names[j] for j in chosen.tolist()]
+    s_obs = material.result.s_obs[chosen].numpy()
+    s_star = material.result.s_star[chosen].numpy() if material.adapted else None
+    cloud, dim = material.cloud[:, chosen].numpy(), len(chosen)
+    left_out = material.cloud.shape[1] - dim
+    alt = (
+        f"Simulated summaries ({', '.join(names)}) as grey points"
+        f"{'' if dim > 1 else ' or bars'}, the observed one in orange"
+        f"{', and an arrow to the adapted one in blue' if material.adapted else ''}."
+    )
+    caption = "Grey: simulated. Orange cross or line: observed. "
+    caption += "Blue circle or dashed line: adapted. " if material.adapted else ""
+    caption += "A summary far outside is drawn at the edge. "
+    caption += f"The {left_out} summaries that moved least are left out." if left_out else ""
+    if dim == 1:
+        star = None if s_star is None else float(s_star[0])
+
+        return inline_figure(
+            "summaries",
+            alt,
+            lambda axes: plot_summary(axes, cloud[:, 0], float(s_obs[0]), star, names[0]),
+            caption=caption,
+        )
+
+    def pairs(grid: Any) -> Any:
+        return plot_summary_pairs(grid, cloud, s_obs, s_star, names=names)
+
+    size = {2: (2.6, 2.2), 3: (2.2, 1.9)}.get(dim, (1.8, 1.6))
+    return inline_figure("summaries", alt, pairs, size=size, grid=dim, caption=caption)
+
+
+def distance_figure(material: Material) -> str:
+    """The distance against its null."""
+    result, num = material.result, len(material.x)
+    null = material.mds.fitted_.null.distances(num).cpu().numpy()
+    star = float(result.distance_star) if material.adapted else None
+    alt = (
+        f"Squared distances of {len(null):,} simulated datasets, from {number(null[0])} to "
+        f"{number(null[-1])}; that of the observed data is {number(float(result.distance_obs))}"
+        f"{'' if star is None else f', {number(star)} at the adapted summary'}. The threshold is "
+        f"{number(result.threshold)}."
+    )
+    return inline_figure(
+        "distance",
+        alt,
+        lambda axes: plot_null_distance(
+            axes, null, float(result.distance_obs), star, threshold=result.threshold
+        ),
+    )
+
+
+def score_figure(material: Material) -> str:
+    """Outlier scores by rank."""
+    result, threshold = material.result, material.mds.fitted_.score_threshold
+    low, high = (number(float(end)) for end in result.outlier_score.aminmax())
+    alt = (
+        f"Outlier scores of {len(material.x):,} observations from {high} down to {low}; "
+        f"{int(result.outliers.sum()):,} are marked as suspicious."
+    )
+    score, outliers = result.outlier_score.numpy(), result.outliers.numpy()
+    return inline_figure(
+        "scores",
+        alt,
+        lambda axes: plot_outlier_scores(axes, score, outliers, threshold=threshold or None),
+    )
+
+
+def data_figure(material: Material) -> str:
+    """The observations, suspicious ones in colour."""
+    result, kind = material.result, data_kind(material.x.shape[1:])
+    outliers = result.outliers
+    alt = (
+        f"The {len(material.x):,} observations as {kind}, of which {int(outliers.sum()):,} "
+        "suspicious ones are in orange."
+    )
+
+    def draw(axes: Any) -> Any:
+        plot_data_space(axes, material.x, outliers.numpy(), mark=MARK)
+        if kind == "points":
+            decoded: dict[str, tuple[Tensor, str]] = {}
+            decoded["model at the observed summary"] = (result.s_obs, OBSERVED)
+            if material.adapted:
+                decoded["model at the adapted summary"] = (result.s_star, ADAPTED)
+            device = material.mds.device
+            at = {label: (s.to(device), colour) for label, (s, colour) in decoded.items()}
+            plot_density_contours(axes, material.mds.fitted_, at)
+        return axes
+
+    return inline_figure("data", alt, draw, size=(5.4, 4.2))
+
+
+def posterior_figures(material: Material) -> list[str]:
+    """Every parameter alone, and the first two together."""
+    before, after = _samples(material.before), _samples(material.after)
+    if before is None and after is None:
+        return []
+    shown = before if before is not None else after
+    assert shown is not None
+    names, dim = material.theta_names, shown.shape[1]
+    groups = [[j] for j in range(min(dim, MOST_PARAMETERS))]
+    groups = [[0, 1], *groups] if dim > 1 else groups
+    return [_posterior_figure(before, after, j, [names[k] for k in j]) for j in groups]
+
+
+def _posterior_figure(before: Any, after: Any, columns: list[int], names: list[str]) -> str:
+    told = {"at the observed summary": before, "at the adapted summary": after}
+    words = "; ".join(
+        f"{where} "
+        + ", ".join(
+            f"{name} {number(float(drawn[:, k].mean()))} ± {number(float(drawn[:, k].std()))}"
+            for k, name in zip(columns, names, strict=True)
+        )
+        for where, drawn in told.items()
+        if drawn is not None
+    )
+    title = " and ".join(names)
+
+    def draw(axes: Any) -> Any:
+        given = [None if drawn is None else drawn[:, columns] for drawn in (before, after)]
+        if given[0] is None:
+            plot_posteriors(axes, given[1], names=names, labels=("at the adapted summary", ""))
+        else:
+            plot_posteriors(axes, *given, names=names)
+        axes.set_title("")
+        return axes
+
+    name = f"posterior-{'-'.join(map(str, columns))}"
+    return inline_figure(name, f"Posterior of {title}: mean ± standard deviation {words}.", draw)
+
+
+def predictive_figures(material: Material) -> list[str]:
+    """Replicated summaries, and a replicated dataset for each posterior."""
+    summaries = {name: drawn.summaries for name, drawn in material.draws.items()}
+    if all(s is None or not len(s) for s in summaries.values()):
+        return []
+    before, after = (_numpy(summaries.get(name)) for name in ("before", "after"))
+    result, bank = material.result, material.mds.fitted_.bank
+    alt = "Summaries of data simulated from the posterior, 50% and 90% intervals: " + "; ".join(
+        predictive_words(material, name) for name in material.draws
+    )
+    figures = [
+        inline_figure(
+            "predictive",
+            alt,
+            lambda axes: plot_predictive(
+                axes,
+                before,
+                after,
+                result.s_obs,
+                result.s_star,
+                centre=bank.centre.cpu(),
+                scale=bank.scale.cpu(),
+                names=material.summary_names,
+            ),
+            size=(4.9, max(2.6, 1.6 + 0.5 * len(material.summary_names))),
+        )
+    ]
+    where = {"before": "observed", "after": "adapted"}
+    for name, drawn in material.draws.items():
+        if drawn.replicated is not None and len(drawn.replicated.x):
+            figures.append(_replicated_figure(drawn.replicated.x[0], where[name]))
+    return figures
+
+
+def _replicated_figure(x: Tensor, where: str) -> str:
+    labels = (f"simulated at the {where} summary", "")
+
+    def draw(axes: Any) -> Any:
+        plot_data_space(axes, x, labels=labels)
+        return axes.set_title(f"One dataset simulated at the {where} summary")
+
+    alt = f"One dataset simulated from the posterior at the {where} summary, to compare by eye."
+    return inline_figure(f"replicated-{where}", alt, draw)
+
+
+def predictive_words(material: Material, name: str) -> str:
+    """How many summaries lie inside the 90% interval of their replications, in words."""
+    drawn = material.draws[name]
+    where = {"before": "observed", "after": "adapted"}[name]
+    if drawn.summaries is None or not len(drawn.summaries):
+        return f"no data could be simulated at the {where} summary"
+    s = material.result.s_obs if name == "before" else material.result.s_star
+    low, high = np.quantile(drawn.summaries.double().numpy(), (0.05, 0.95), axis=0)
+    inside = int(((s.double().numpy() >= low) & (s.double().numpy() <= high)).sum())
+    return f"{inside} of {len(low)} {where} summaries lie in their 90% interval"
+
+
+def _samples(drawn: Draws | None) -> Any:
+    return None if drawn is None or not len(drawn.theta) else drawn.theta.double().numpy()
+
+
+def _numpy(s: Tensor | None) -> Any:
+    return None if s is None or not len(s) else s.double().numpy()
+
+
+__all__ = [
+    "data_figure",
+    "distance_figure",
+    "posterior_figures",
+    "predictive_figures",
+    "predictive_words",
+    "score_figure",
+    "summary_figure",
+]
