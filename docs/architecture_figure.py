@@ -1,6 +1,6 @@
 """Draws docs/_static/architecture.svg: the way of a dataset, and the module of each step.
 
-    python docs/architecture_figure.py
+python docs/architecture_figure.py
 """
 
 from pathlib import Path

@@ -4,16 +4,21 @@ MathML needs no script, no font and no LaTeX installation; Chromium (from 109), 
 draw it. A formula that docutils cannot read is a warning, and so an error of the build.
 """
 
+import re
+
+from docutils.nodes import SkipNode
 from docutils.utils.math import MathError, latex2mathml
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 LOGGER = logging.getLogger(__name__)
+SMALL_SIGN = re.compile(r"\\textstyle\s*(\\[a-zA-Z]+)")
+"""A sign in the style of running text: docutils wants such a declaration in a group of its own."""
 
 
 def _mathml(node, *, as_block: bool) -> str:
-    text = node.astext()
+    text = SMALL_SIGN.sub(r"{\\textstyle\1}", node.astext())
     try:
         tree = latex2mathml.tex2mathml(text, as_block=as_block)
     except MathError as error:
@@ -38,8 +43,6 @@ def skip(self: HTML5Translator, node) -> None:
 
 def _visit(write):
     def visit(self: HTML5Translator, node) -> None:
-        from docutils.nodes import SkipNode
-
         write(self, node)
         raise SkipNode
 

@@ -18,6 +18,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
+
 FENCE = re.compile(r"^```([a-z]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IMAGE = re.compile(r"!\[[^\]]+\]\(([^)]+)\)|^```\{image\} (\S+)", re.MULTILINE)
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*(?:e-?\d+)?")
@@ -58,6 +61,8 @@ def run(page: Path, folder: Path) -> None:
     space: dict[str, object] = {"__name__": "__main__"}
     before = Path.cwd()
     os.chdir(folder)
+    gradients = torch.enable_grad()  # which importing BayesFlow turns off, for good
+    gradients.__enter__()
     try:
         for block in blocks(page.read_text(encoding="utf-8")):
             # Lines as in the page, so that a traceback points there.
@@ -68,6 +73,7 @@ def run(page: Path, folder: Path) -> None:
             if block.expected is not None:
                 check(block, printed.getvalue(), page)
     finally:
+        gradients.__exit__(None, None, None)
         os.chdir(before)
 
 
@@ -93,9 +99,6 @@ def main(pages: list[str]) -> None:
     """Run pages beside themselves, so that their figures are renewed."""
     os.environ.setdefault("KERAS_BACKEND", "torch")
     for page in map(Path, pages):
-        import numpy as np
-        import torch
-
         torch.set_num_threads(1)
         torch.manual_seed(0)
         np.random.seed(0)  # noqa: NPY002  (sbi and Keras draw from the global state)

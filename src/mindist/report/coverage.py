@@ -18,6 +18,17 @@ def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:
         axes: Matplotlib axes.
         rows: Rows of one setting, with columns "coverage_50" to "coverage_95".
         series: The column with a line for each value, such as "epsilon" for one method.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "coverage_50": 0.5, "coverage_80": 0.8, "coverage_90": 0.9, "coverage_95": 0.95}
+        ... )
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> plot_coverage(axes, rows[rows.epsilon == 0]).get_ylabel()
+        'empirical coverage'
     """
     points = summarise(by_level(rows), "coverage", "level", series)
     if not points:

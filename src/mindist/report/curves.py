@@ -45,6 +45,17 @@ def plot_curves(
         series: The column with a line for each value.
         anchors: Published values, method -> value of `by` -> number.
         log: Whether the vertical axis is logarithmic.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> plot_curves(axes, rows, "rmse").get_xlabel()
+        'contaminated fraction ε'
     """
     points = summarise(rows, metric, by, series)
     if not points:

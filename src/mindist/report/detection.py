@@ -40,6 +40,17 @@ def plot_rejections(
         series: The column with a line for each value.
         anchors: Published rates, method -> value of `by` -> number.
         alpha: The nominal level, where it is the same everywhere.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "detected": [False, True, False, True]}
+        ... )
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> plot_rejections(axes, rows).get_ylabel()
+        'rejection rate'
     """
     plot_curves(axes, rows, "detected", by, series=series, anchors=anchors)
     if by == "alpha":

@@ -16,7 +16,12 @@ Array = Any
 
 @dataclass(frozen=True)
 class Images:
-    """Sample images, a row for each label: label -> `(n, height, width)`."""
+    """Sample images, a row for each label: label -> `(n, height, width)`.
+
+    Example:
+        >>> Images({"particles": np.zeros((3, 8, 8)), "noise": np.ones((3, 8, 8))}).rows.keys()
+        dict_keys(['particles', 'noise'])
+    """
 
     rows: Mapping[str, Array]
 
@@ -28,6 +33,10 @@ class Trajectories:
     Arguments:
         series: Drawn in this order, the later ones on top.
         step: Time between two values.
+
+    Example:
+        >>> Trajectories({"clean": np.zeros((4, 25))}, step=0.2).step
+        0.2
     """
 
     series: Mapping[str, Array]
@@ -40,6 +49,13 @@ def plot_images(axes: Any, rows: Mapping[str, Array]) -> Any:
     Arguments:
         axes: Matplotlib axes.
         rows: Label -> images `(n, height, width)`, all of the same height and width.
+
+    Example:
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> images = np.random.default_rng(0).normal(size=(3, 8, 8))
+        >>> len(plot_images(axes, {"particles": images, "noise": images}).get_images())
+        6
     """
     arrays = {label: np.asarray(images, dtype=float) for label, images in rows.items()}
     height, width = next(iter(arrays.values())).shape[-2:]
@@ -78,6 +94,13 @@ def plot_trajectories(axes: Any, series: Mapping[str, Array], step: float = 1.0)
         axes: Matplotlib axes.
         series: Label -> values `(n, T)`.
         step: Time between two values.
+
+    Example:
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_trajectories(axes, {"clean": np.zeros((4, 25)), "stuck": np.ones((1, 25))})
+        >>> len(axes.lines)
+        5
     """
     colours = [GREY, VERMILION, "#0072B2", "#009E73"]
     for colour, (label, values) in zip(colours, series.items(), strict=False):

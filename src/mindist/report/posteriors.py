@@ -27,6 +27,11 @@ class Posteriors:
         theta: True parameters `(B, d_theta)`.
         names: Of the parameters.
         titles: Of the datasets.
+
+    Example:
+        >>> kept = Posteriors({"npe": np.zeros((2, 100, 1))}, theta=np.zeros((2, 1)), names=["rate"])
+        >>> len(kept)
+        2
     """
 
     samples: Mapping[str, Array]
