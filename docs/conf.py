@@ -15,7 +15,7 @@ _root = (HERE.parent / "src/mindist/__init__.py").read_text(encoding="utf-8")
 
 project = "mindist"
 author = "the mindist authors"
-copyright = "the mindist authors; Apache-2.0"  # noqa: A001  (Sphinx asks for this name)
+copyright = "the mindist authors; Apache-2.0"
 release = version = re.search(r'__version__ = "(.*)"', _root).group(1)
 
 extensions = [

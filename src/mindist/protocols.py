@@ -79,7 +79,7 @@ class Decoder(Protocol):
     Example:
         >>> from mindist.decoders import RidgeDecoder
         >>> generator = torch.Generator().manual_seed(0)
-        >>> s, z_bar = torch.rand(100, 1, generator=generator), torch.rand(100, 4, generator=generator)
+        >>> s, z_bar = torch.rand(100, 5, generator=generator).split([1, 4], dim=1)
         >>> decoder: Decoder = RidgeDecoder().fit(s, z_bar, generator=generator)
         >>> decoder(s[:3].double()).shape
         torch.Size([3, 4])
@@ -173,7 +173,8 @@ class StoredChunk(Protocol):
     Example:
         >>> import numpy as np
         >>> from types import SimpleNamespace
-        >>> chunk: StoredChunk = SimpleNamespace(s=np.zeros((4, 2)), z_bar=None, x=np.zeros((4, 9, 1)))
+        >>> data = {"s": np.zeros((4, 2)), "z_bar": None, "x": np.zeros((4, 9, 1))}
+        >>> chunk: StoredChunk = SimpleNamespace(**data)
         >>> chunk.s.shape, chunk.z_bar is None
         ((4, 2), True)
     """

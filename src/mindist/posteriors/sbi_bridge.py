@@ -149,7 +149,8 @@ class SbiBackend:
         >>> theta = torch.randn(200, 1)
         >>> s = theta + 0.1 * torch.randn(200, 1)
         >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
-        >>> posterior = train_npe(prior, theta, s, density_estimator="mdn", max_num_epochs=1, seed=0)
+        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
+        >>> posterior = train_npe(prior, theta, s, **short)
         >>> SbiBackend(posterior).num_parameters, SbiBackend(posterior).condition_shape
         (1, torch.Size([1]))
     """
@@ -218,7 +219,8 @@ def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
         >>> theta = torch.randn(200, 1)
         >>> s = theta + 0.1 * torch.randn(200, 1)
         >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
-        >>> posterior = train_npe(prior, theta, s, density_estimator="mdn", max_num_epochs=1, seed=0)
+        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
+        >>> posterior = train_npe(prior, theta, s, **short)
         >>> bridge(posterior).num_parameters
         1
     """

@@ -85,7 +85,8 @@ def train_npe(
         >>> theta = torch.randn(200, 1)
         >>> s = theta + 0.1 * torch.randn(200, 1)
         >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
-        >>> posterior = train_npe(prior, theta, s, density_estimator="mdn", max_num_epochs=1, seed=0)
+        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
+        >>> posterior = train_npe(prior, theta, s, **short)
         >>> posterior.sample((5,), x=s[:1], show_progress_bars=False).shape
         torch.Size([5, 1])
     """

@@ -23,7 +23,8 @@ def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:
         >>> import pandas as pd
         >>> rows = pd.DataFrame(
         ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "coverage_50": 0.5, "coverage_80": 0.8, "coverage_90": 0.9, "coverage_95": 0.95}
+        ...      "dataset": 0, "seed": 0, "coverage_50": 0.5, "coverage_80": 0.8,
+        ...      "coverage_90": 0.9, "coverage_95": 0.95}
         ... )
         >>> from mindist.report import new_figure
         >>> figure, (axes,) = new_figure(1)

@@ -180,7 +180,7 @@ def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[Losses, ...]:
         ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
         ... )
         >>> from mindist.report import Panel
-        >>> len(panel_losses([Panel("rmse"), Panel("coverage")], rows))  # coverage: larger or smaller?
+        >>> len(panel_losses([Panel("rmse"), Panel("coverage")], rows))
         1
     """
     return tuple(

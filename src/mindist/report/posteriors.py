@@ -29,7 +29,7 @@ class Posteriors:
         titles: Of the datasets.
 
     Example:
-        >>> kept = Posteriors({"npe": np.zeros((2, 100, 1))}, theta=np.zeros((2, 1)), names=["rate"])
+        >>> kept = Posteriors({"npe": np.zeros((2, 100, 1))}, np.zeros((2, 1)), ["rate"])
         >>> len(kept)
         2
     """
