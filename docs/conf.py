@@ -69,3 +69,14 @@ html_theme_options = {
 }
 pygments_style = "friendly"
 pygments_dark_style = "native"
+
+
+def _plain_property(app, what, name, obj, options, lines) -> None:
+    """Keep napoleon from reading "words: more words" of a property as a type and its text."""
+    if what == "property":
+        lines.insert(0, "")
+
+
+def setup(app) -> None:
+    """Before napoleon, whose priority is 500."""
+    app.connect("autodoc-process-docstring", _plain_property, priority=400)
