@@ -11,7 +11,7 @@ from fuzzing.run import WORKER, Count
 from fuzzing.targets import TARGETS
 
 QUICK = ("npy", "npz", "csv", "parquet", "hdf5", "zarr", "results")
-TRAINED = ("estimator", "posterior")
+TRAINED = ("estimator", "posterior", "bank")
 FINE = {"loaded", "ValueError", "FileNotFoundError"}
 
 

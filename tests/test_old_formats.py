@@ -4,10 +4,11 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from mindist import MinimumDistance, RobustPosterior
+from mindist import MinimumDistance, RobustPosterior, SimulationBank
 from mindist.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
 from mindist.evaluation.store import Store
 from mindist.posteriors.sbi_storage import load_posterior
@@ -45,3 +46,28 @@ def test_results_of_version_1(tmp_path):
     assert cell.address == VALUES["store"]["address"]
     assert store.read(cell).rmse.tolist() == [0.1 + 0.2, 1e-30]
     assert store.read_samples(cell).samples[0].tolist() == VALUES["store"]["samples"]["0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("bank", {"representation": "raw", "local": False}), ("bank_with_data", {})],
+)
+def test_banks_of_version_1(name, settings):
+    """They open, hold what they held, and an estimator is fitted to them."""
+    bank, values = SimulationBank.open(V1 / name, verify=True), VALUES[name]
+    assert bank.complete
+    assert bank.report() == values["report"]
+    assert [str(failure) for failure in bank.failures] == values["failures"]
+    chunks = list(bank.chunks())
+    assert [len(chunk.theta) for chunk in chunks] == [8, 8 if name == "bank" else 7, 8]
+    for part in ("theta", "s", "z_bar"):
+        stored = np.concatenate([getattr(chunk, part) for chunk in chunks])[:, :4]
+        np.testing.assert_array_equal(stored, np.float32(values[part]))
+    x, s = bank.pilot
+    assert torch.equal(x, torch.tensor(values["pilot"]["x"]))
+    assert torch.equal(s, torch.tensor(values["pilot"]["s"]))
+    if bank.x is not None:
+        np.testing.assert_array_equal(np.concatenate([chunk.x for chunk in chunks]), x.numpy())
+    mds = MinimumDistance(TASK.summary, num_features=16, alpha=0.5, **settings).fit(bank)
+    s_star = mds.adapt(x[:2] + 3, force=True).s_star
+    torch.testing.assert_close(s_star, torch.tensor(values["s_star"]), rtol=0.01, atol=0.01)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mindist import MinimumDistance, RobustPosterior
+from mindist import MinimumDistance, RobustPosterior, Search
 from mindist.decoders import RidgeDecoder
 from mindist.posteriors.density import LeakageOptions
 from mindist.posteriors.rejection import Budget
@@ -63,6 +63,25 @@ def test_a_wrong_option_of_the_estimator_is_named(name: str, value: Any):
     options = {"summary": mean, name: value}
     with names_it(name):
         MinimumDistance(**options)
+
+
+WRONG_SEARCHES: dict[str, list[Any]] = {
+    "solver": NOT_WORDS,
+    "divergence": NOT_WORDS,
+    "starts": [3, None, object(), [], "far", [("a", "b")], [None]],
+    "restarts": [*NOT_COUNTS, -1],
+    "stay": [*NOT_NUMBERS, -0.5, float("nan")],
+    "reweight": [*NOT_COUNTS, -2],
+    "feedback": [*NOT_NUMBERS, -1.0],
+    "distinct": NOT_FLAGS,
+}
+SEARCHES = [(name, value) for name, values in WRONG_SEARCHES.items() for value in values]
+
+
+@pytest.mark.parametrize(("name", "value"), SEARCHES, ids=lambda part: described(part))
+def test_a_wrong_option_of_the_search_is_named(name: str, value: Any):
+    with pytest.raises((TypeError, ValueError), match=rf"(?s)\b{name}\b.*expected.*got"):
+        Search(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["summary", "bandwidth", "alpha", "seed", "device"])

@@ -49,13 +49,13 @@ def contaminated():
 @pytest.mark.parametrize("threshold", [0.0, 2.0], ids=["mass of one", "free mass"])
 def test_the_influence_is_the_derivative_of_the_fixed_point(contaminated, threshold, monkeypatch):
     """One observation more or less in a thousand, and the fixed point found again."""
-    monkeypatch.setattr("mindist.adaptation.reweight.SETTLED", 1e-11)
+    monkeypatch.setattr("mindist.adaptation.weights.SETTLED", 1e-11)
     monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", 10**4)
     base = contaminated.repeat(1, 25, 1)
     seen, end = search(base, threshold)
     s = end.found.s_star
     objective = WIDE_VIEW.objective(OPTIONS, end.z_bar, end.cloud)
-    response = Response.of(seen, LOCAL_VIEW.decoder, s, threshold)
+    response = Response.of(seen, LOCAL_VIEW, s, threshold)
     value = influence(objective, s, seen.wide, end.weight, ONE, response).value
     fixed = influence(objective, s, seen.wide, end.weight, ONE).value
     for n in (0, 12, 31):
@@ -74,7 +74,7 @@ def test_weights_that_are_all_clipped_do_not_answer():
     seen = Observations.of(EMBEDDING, x)
     seen = replace(seen, own=seen.own / 100)
     s = torch.zeros(2, 2).double()
-    response = Response.of(seen, LOCAL_VIEW.decoder, s, 0.0)
+    response = Response.of(seen, LOCAL_VIEW, s, 0.0)
     clipped = ((response.weight == 0) | (response.weight == 1)).all(1)
     assert clipped.all()
     assert not response.free.any()

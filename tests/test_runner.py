@@ -306,11 +306,12 @@ def test_signals_end_a_run_quickly(tmp_path, number):
     time.sleep(15)  # the workers are at work
     start = time.perf_counter()
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
-    assert time.perf_counter() - start < 10, errors
+    # Two seconds on a free machine, 13 at a load of 10; the training takes minutes.
+    _, errors = process.communicate(timeout=60)
+    assert time.perf_counter() - start < 30, errors
     assert process.returncode == (143 if number == signal.SIGTERM else -number), errors
     while left := members(process.pid):
-        assert time.perf_counter() - start < 15, left
+        assert time.perf_counter() - start < 45, left
         time.sleep(0.2)
     store = Store(tmp_path / "store")
     for folder in (store.cells, store.trained):

@@ -59,7 +59,25 @@ def test_a_bank_from_a_file(names, tmp_path):
     assert "seed is 2 there and 3 here" in output
 
 
+@pytest.fixture
+def running_workers(tmp_path):
+    """Processes that an earlier call has started, which do not know the folder of the file."""
+
+    def prior(n, rng):
+        return rng.normal(size=(n, 1))
+
+    def simulator(theta, rng):
+        return rng.normal(theta, size=(3, 1))
+
+    for name, how in (("before", {"workers": 2}), ("limited", {"time_limit": 20})):
+        out = tmp_path / name
+        mindist.simulate(
+            prior, simulator, lambda x: x.mean(1), 20, n_obs=3, out=out, chunk=5, **how
+        )
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("running_workers")
 def test_functions_of_a_file_reach_other_processes(names, tmp_path):
     size = ["--num", 40, "--n-obs", 6, "--chunk", 10]
     assert invoke(*names, *size, "--out", tmp_path / "a", "--workers", 2)[0] == 0

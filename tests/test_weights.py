@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from exact_models import LocationDecoder, features, normal
@@ -12,6 +13,7 @@ from mindist.adaptation.weights import (
     copies,
     multiplicity,
 )
+from mindist.adaptation.weights_loops import weighted_means
 from mindist.features.embedding import Embedding
 
 FAR = torch.tensor([6.0, -6.0]).double()
@@ -279,3 +281,16 @@ def test_what_goes_through_the_kernel(monkeypatch):
     every = torch.zeros(2, 9, 3).double()
     every[:, ::3] = 3 * (k @ value)[:, ::3]
     torch.testing.assert_close(through_kernel(x, 0.8, value), every)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num", [1, 7, 100])
+def test_compiled_means_are_weighted_means(dtype, num):
+    values, weight = normal(3, num, 10).to(dtype), normal(3, num, seed=1).abs()
+    expected = (weight[..., None] * values).sum(1) / weight.sum(1, keepdim=True)
+    out = torch.full((3, 10), -1.0).double()
+    weighted_means(values.numpy(), np.array([2, 0]), weight.numpy(), 1e-12, out.numpy())
+    torch.testing.assert_close(
+        out[[0, 2]], expected[[0, 2]], rtol=0, atol=50 * torch.finfo(dtype).eps
+    )
+    assert (out[1] == -1).all()

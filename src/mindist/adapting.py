@@ -16,6 +16,7 @@ from torch import Tensor
 from mindist.adaptation import (
     Adaptation,
     Cloud,
+    Derivatives,
     Detection,
     EmbeddingDistance,
     Influence,
@@ -34,17 +35,34 @@ UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
 
 @dataclass
 class _Block:
-    """Where the datasets of a block stand: summaries, weights, weighted embeddings, status."""
+    """Where the datasets of a block stand: summaries, weights, weighted embeddings, status.
+
+    Arguments:
+        fitted: What was learned from simulations.
+        options: The search.
+        problem: The datasets as they are.
+        observations: What the kernels see of them.
+        s: Summaries `(B, d_s)`, as rounded as the observed ones.
+        mu: The decoder's embeddings there, `(B, K)`.
+        weight: Of the observations `(B, N)`.
+        z_bar: Weighted embeddings `(B, K)`.
+        cloud: Where the searches stay near.
+        before: What is minimised, at the observed summaries, `(B,)`.
+        after: The same at `s`.
+        status: How each dataset ended.
+    """
 
     fitted: Fitted
     options: Search
     problem: Problem
     observations: Observations
-    detection: Detection
     s: Tensor
+    mu: Tensor
     weight: Tensor
     z_bar: Tensor
     cloud: Cloud | None
+    before: Tensor
+    after: Tensor
     status: list[Status]
 
     @property
@@ -53,35 +71,33 @@ class _Block:
 
     @property
     def adapted(self) -> Tensor:
-        return (self.s != self.detection.s_obs).any(1)
+        return (self.s != self.problem.s_obs).any(1)
 
     @classmethod
     def of(
-        cls,
-        fitted: Fitted,
-        options: Search,
-        x: Tensor,
-        detection: Detection,
-        z_bar: Tensor,
-        room: Tensor | None,
-    ) -> _Block:
+        cls, fitted: Fitted, options: Search, s_obs: Tensor, x: Tensor, z_bar: Tensor,
+        observations: Observations,
+    ) -> _Block:  # fmt: skip
         """Before any search: observed summaries, and copies of one observation counted once."""
-        distinct = fitted.continuous and options.distinct and options.reweight > 0
-        observations = Observations.of(fitted.embedding, x, distinct=distinct, room=room)
         copies = (observations.share < 1).any(1)
-        z_bar = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
-        cloud, mu_obs = fitted.wide.cloud(options, z_bar), fitted.wide.decode(detection.s_obs)
+        if copies.any():
+            z_bar = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
+        cloud, mu = fitted.wide.cloud(options, z_bar), fitted.wide.decode(s_obs)
+        every = torch.arange(x.shape[0], device=x.device)
+        before = fitted.wide.objective(options, z_bar, cloud).at(mu, s_obs.double(), every)
         return cls(
             fitted,
             options,
-            Problem(x, detection.s_obs, z_bar, cloud, mu_obs),
+            Problem(x, s_obs, z_bar, cloud, mu),
             observations,
-            detection,
-            detection.s_obs.clone(),
-            torch.ones(x.shape[:2], dtype=torch.float64, device=x.device),
+            s_obs.clone(),
+            mu.clone(),
+            torch.ones_like(observations.share),
             z_bar.clone(),
             cloud,
-            [Status.WELL_SPECIFIED] * len(x),
+            before,
+            before.clone(),
+            [Status.WELL_SPECIFIED] * x.shape[0],
         )
 
     def adapt(self, chosen: Tensor, seed: int) -> Influence:
@@ -94,18 +110,18 @@ class _Block:
         rows = self.adapted.nonzero()[:, 0]
         moved = self.influence(rows, answering=bool(self.options.reweight))
         loose = moved.feedback > self.options.feedback
+        if rows.shape[0] == chosen.shape[0] and not loose.any():
+            return moved
         self.search(rows[loose], replace(self.options, reweight=0), seed)
         rest = torch.ones_like(chosen)
         rest[rows[~loose]] = False
-        if not rest.any():
-            return moved
         others = rest.nonzero()[:, 0]
         order = torch.cat([rows[~loose], others]).argsort()
         return moved[~loose].joined(self.influence(others, answering=False), order)
 
     def search(self, rows: Tensor, options: Search, seed: int) -> None:
-        """Search for the datasets with these indices."""
-        if not len(rows):
+        """Search for the datasets with these indices, and keep what is better than observed."""
+        if not rows.numel():
             return
         weighed = reweighted_search(
             self.fitted.wide,
@@ -116,45 +132,37 @@ class _Block:
             mass_threshold=self.threshold,
             generator=torch.Generator().manual_seed(seed),
         )
-        self.s[rows] = weighed.found.s_star.to(self.s.dtype)
+        found = weighed.found
+        self.s[rows], self.mu[rows] = found.s_star.to(self.s.dtype), found.mu
         self.weight[rows], self.z_bar[rows] = weighed.weight, weighed.z_bar
-        self.stay_near(rows, weighed.cloud)
-        for row, status in zip(rows.tolist(), weighed.found.status, strict=True):
+        if self.cloud is not None and weighed.cloud is not None:
+            self.cloud = self.cloud.updated(rows, weighed.cloud)
+        self.before[rows], self.after[rows] = found.objective_obs, found.objective_star
+        if self.options.divergence == "kl":
+            self.before[rows], self.after[rows] = self.objectives(rows)
+        for row, status in zip(rows.tolist(), found.status, strict=True):
             self.status[row] = status
-        if self.options.divergence == "mmd":
-            # Rounding s_star to the precision of the summaries may undo a tiny gain.
-            before, after = self.objectives(rows, self.fitted.wide.decode(self.s[rows]))
-            self.keep_observed(rows[~(after <= before)])
-        self.keep_observed(rows[~self.adapted[rows]])
-
-    def stay_near(self, rows: Tensor, cloud: Cloud | None) -> None:
-        """Keep the clouds of some datasets."""
-        if self.cloud is not None and cloud is not None:
-            self.cloud = self.cloud.updated(rows, cloud)
+        kept = ~self.adapted[rows]
+        if kept.any():
+            self.keep_observed(rows[kept])
 
     def keep_observed(self, rows: Tensor) -> None:
         """Go back to the data as they are, where no search found anything better."""
-        if not len(rows):
-            return
         observed = self.problem[rows]
-        self.stay_near(rows, observed.cloud)
-        self.s[rows], self.z_bar[rows] = observed.s_obs, observed.z_bar
-        self.weight[rows] = 1.0
+        if self.cloud is not None and observed.cloud is not None:
+            self.cloud = self.cloud.updated(rows, observed.cloud)
+        self.z_bar[rows], self.weight[rows] = observed.z_bar, 1.0
+        self.before[rows], self.after[rows] = self.objectives(rows)
         for row in rows.tolist():
             self.status[row] = Status.KEPT_OBSERVED
 
-    def objectives(self, rows: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
-        """What is minimised, at the observed summaries and at those found, both `(n,)`.
-
-        Arguments:
-            rows: Indices of datasets.
-            mu: The decoder's embeddings at the summaries that were found, `(n, K)`.
-        """
-        objective, every = self.objective(rows), torch.arange(len(rows), device=rows.device)
+    def objectives(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The squared distance, and what keeps near simulations, at observed and used summaries."""
+        objective, every = self.objective(rows), torch.arange(rows.shape[0], device=rows.device)
         before, after = (s[rows].double() for s in (self.problem.s_obs, self.s))
         mu_obs = self.problem.mu_obs
         assert mu_obs is not None  # `of` decodes
-        return objective.at(mu_obs[rows], before, every), objective.at(mu, after, every)
+        return objective.at(mu_obs[rows], before, every), objective.at(self.mu[rows], after, every)
 
     def objective(self, rows: Tensor) -> EmbeddingDistance:
         """What is minimised for some datasets."""
@@ -166,9 +174,10 @@ class _Block:
         s, seen = self.s[rows].double(), self.observations[rows]
         response = None
         if answering:
-            response = Response.of(seen, self.fitted.density.decoder, s, self.threshold)
-        scale = self.fitted.bank.scale
-        return influence(self.objective(rows), s, seen.wide, self.weight[rows], scale, response)
+            response = Response.of(seen, self.fitted.density, s, self.threshold)
+        scale, objective = self.fitted.bank.scale, self.objective(rows)
+        at = Derivatives.of(objective, s, self.mu[rows])
+        return influence(objective, s, seen.wide, self.weight[rows], scale, response, at)
 
 
 def adapt_block(
@@ -194,21 +203,21 @@ def adapt_block(
         seed: Of perturbations of starts.
         room: Memory for the features of all observations, if there is some to use again.
     """
-    block = _Block.of(fitted, options, x, detection, z_bar, room)
+    distinct = fitted.continuous and options.distinct and options.reweight > 0
+    observations = Observations.of(fitted.embedding, x, distinct=distinct, room=room)
+    block = _Block.of(fitted, options, detection.s_obs, x, z_bar, observations)
     moved = block.adapt(chosen, seed)
-    s_star, adapted = block.s, block.adapted
-    mu = fitted.wide.decode(s_star)
+    s_star, adapted, mu = block.s, block.adapted, block.mu
     distance = torch.where(adapted, (mu - z_bar).square().sum(1), detection.distance_obs)
-    before, after = block.objectives(torch.arange(len(x), device=x.device), mu)
-    density = mu if fitted.local is None else fitted.local.decode(s_star)
+    density = mu if fitted.local is None else fitted.local.decode(s_star, observations.local.dtype)
     fit = block.observations.all_counted().fit(density)
     score = fit.score(block.threshold)
     return Adaptation(
         **vars(detection),
         s_star=s_star,
         distance_star=distance,
-        objective_obs=before,
-        objective_star=after,
+        objective_obs=block.before,
+        objective_star=block.after,
         adapted=adapted,
         status=tuple(block.status),
         weights=block.weight,

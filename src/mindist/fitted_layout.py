@@ -6,7 +6,6 @@ numbers of a represented observation; H, B, R, m, q are sizes that one part has 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -19,7 +18,7 @@ from mindist import storage
 from mindist.adaptation import Search
 from mindist.decoders import DECODERS
 from mindist.features.bandwidth import parse_bandwidth
-from mindist.features.representation import REPRESENTATIONS, Encoded
+from mindist.features.embedding_layout import check_kernels, check_representation
 from mindist.layout import Settings, Sizes
 
 RIDGE = {
@@ -53,20 +52,6 @@ NOISE = {
 KERNEL = {"low": "d", "high": "d", "span": "2", "whitener": "K K"}
 OUTLYINGNESS = {"points": "m d", "index": "int m", "centre": "d", "whitener": "d d"}
 REGRESSION = {"z_centre": "K", "s_centre": "d", "s_scale": "d", "weight": "K d"}
-REPRESENTED = {
-    "identity": {},
-    "standardised": {"centre": "D", "scale": "D"},
-    "signed-log": {"unit": ""},
-    "power-spectrum": {"floor": "", "ring": "int r", "share": "r"},
-    "principal-components": {
-        "mean": "E",
-        "components": "E k",
-        "floor": "",
-        "centre": "D",
-        "scale": "D",
-    },
-    Encoded.name: {},
-}
 RIDGE_NUMBERS = ("length_scale", "ridge")
 TRAINING = ("learning_rate", "batch_size", "max_epochs", "patience")
 
@@ -77,13 +62,11 @@ def check_estimator(
     """Raise a ValueError unless an estimator can be made of these settings and tensors."""
     folder = Path(path)
     settings = Settings(folder / storage.JSON_NAME, config)
-    event = settings.shape("event_shape")
-    sizes = Sizes(folder / storage.TENSORS_NAME, tensors, D=math.prod(event))
-    sizes.check("features.", {"weight": "D F"})
-    sizes.known["K"] = 2 * sizes["F"]
+    sizes = Sizes(folder / storage.TENSORS_NAME, tensors)
+    event = check_kernels(settings, sizes)
     sizes.check("bank.", BANK)
     sizes.check("null.", NULL)
-    raw = _representation(settings, sizes, event)
+    raw = check_representation(settings, sizes, event)
     _probe(sizes, raw)
     _decoder(settings, sizes)
     _local(settings, sizes)
@@ -95,7 +78,6 @@ def check_estimator(
 
 def _plain(settings: Settings) -> None:
     """What is neither a tensor nor the size of one."""
-    settings.number("fitted_bandwidth", positive=True)
     settings.whole("num_obs", least=1)
     settings.flag("numpy_summary")
     for name in ("least_mass", "score_threshold", "error"):
@@ -147,37 +129,6 @@ def _naming(settings: Settings, name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise settings.refuse(name, f"something else ({error})") from error
-
-
-def _representation(settings: Settings, sizes: Sizes, event: tuple[int, ...]) -> tuple[int, ...]:
-    """Check the representation; the shape of an observation before it."""
-    if "representation" not in settings:
-        return event
-    own = settings.part("representation")
-    name = own.word("name", (*REPRESENTATIONS, Encoded.name))
-    raw, D = own.shape("event_shape"), sizes["D"]
-    table = {"lo": "D", "hi": "D", **REPRESENTED[name]}
-    sizes.check("representation.", table, r=None, k=None, E=math.prod(raw))
-    if name == Encoded.name:
-        own.flag("numpy")
-    elif name == "power-spectrum":
-        _rings(sizes, raw)
-    elif name == "principal-components":
-        components = sizes.tensors["representation.components"].shape[1]
-        sizes.equal("the size of a represented observation", D, components + 2)
-    else:
-        sizes.equal("the size of a represented observation", D, math.prod(raw))
-    return raw
-
-
-def _rings(sizes: Sizes, raw: tuple[int, ...]) -> None:
-    count = min(raw, default=0) // 2 + 1
-    sizes.equal("the number of rings", sizes["D"], count)
-    sizes.equal("the number of axes of an image or a series", min(len(raw), 3), len(raw[:2]) or 1)
-    ring = sizes.tensors["representation.ring"]
-    sizes.equal("the number of frequencies", len(ring), math.prod(raw[:-1]) * (raw[-1] // 2 + 1))
-    if int(ring.min()) < 0 or int(ring.max()) > count:
-        raise storage.damaged(sizes.file, "'representation.ring' names rings that do not exist")
 
 
 def _probe(sizes: Sizes, raw: tuple[int, ...]) -> None:
@@ -233,10 +184,8 @@ def _flow(own: Settings, sizes: Sizes) -> None:
 def _local(settings: Settings, sizes: Sizes) -> None:
     if "local_bandwidth" not in settings:
         return
-    settings.number("local_bandwidth", positive=True)
     settings.number("local_error")
     _ridge(settings.part("local_decoder"))
-    sizes.check("local_features.", {"weight": "D L"})
     own = 2 * sizes["L"]
     sizes.check("local.", RIDGE, H=None, K=own)
     sizes.check("local_bank.", BANK, M=None, K=own)

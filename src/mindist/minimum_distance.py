@@ -56,7 +56,7 @@ from mindist.protocols import (
 )
 from mindist.streaming import AdaptationStream
 from mindist.summarise import Summariser
-from mindist.threads import each_in_a_thread
+from mindist.threads import each_in_a_thread, ranges
 
 PAPER_VARIANTS = {
     "rf": ("mlp", Search("lbfgs", ("observed",), stay=0, reweight=0)),
@@ -66,6 +66,7 @@ PAPER_VARIANTS = {
 # Features of single observations held at once by a thread: 1,000 datasets of 100 observations took
 # .84 s on two cores, 1.1 s in blocks of a third, .92 in blocks of twice the size.
 BLOCK_BYTES = 50 * 2**20
+WORTH_A_THREAD = 8  # datasets
 
 
 class MinimumDistance:
@@ -340,32 +341,29 @@ class MinimumDistance:
         """
         force = checks.flag(force, "force")
         batch, single = self._observed(x)
+        fitted = replace(self._fitted(), noise=self.noise)
         detection, z_bar = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
-        fitted = replace(self._fitted(), noise=self.noise)
-        size = BLOCK_BYTES // (4 * batch.shape[1] * fitted.embedding.total)
-        blocks = torch.arange(len(batch), device=batch.device).split(max(1, size))
-
+        numbers = batch.shape[1] * fitted.embedding.total
+        blocks = _blocks(batch.shape[0], max(1, BLOCK_BYTES // (4 * numbers)))
         rooms = threading.local()
 
-        def work(b: Tensor) -> Adaptation:
+        def work(share: tuple[int, int]) -> Adaptation:
+            b = slice(*share)
             if len(blocks) > 1 and not hasattr(rooms, "features"):
-                rooms.features = batch.new_empty(
-                    max(1, size) * batch.shape[1] * fitted.embedding.total
-                )
+                rooms.features = batch.new_empty(blocks[0][1] * numbers)
             return adapt_block(
                 fitted,
                 self.search,
                 batch[b],
-                detection[b],
+                detection[b] if len(blocks) > 1 else detection,
                 z_bar[b],
                 chosen[b],
                 seed=self.seed,
                 room=getattr(rooms, "features", None),
             )
 
-        parts = each_in_a_thread(work, blocks)
-        result = Adaptation.join(parts)
+        result = Adaptation.join(each_in_a_thread(work, blocks))
         return result[0] if single else result
 
     def adapt_stream(self, datasets: Iterable[Any], *, force: bool = False) -> AdaptationStream:
@@ -491,3 +489,15 @@ class MinimumDistance:
         return (
             f"{head}, fitted to datasets of {self.fitted_.num_obs} observations of shape {shape})"
         )
+
+
+def _blocks(num: int, size: int) -> list[tuple[int, int]]:
+    """Ranges of at most so many datasets, as many for each thread if that is worth its start.
+
+    Example:
+        >>> _blocks(7, 3), _blocks(0, 3)
+        ([(0, 3), (3, 6), (6, 7)], [(0, 0)])
+    """
+    threads = min(torch.get_num_threads(), max(1, num // WORTH_A_THREAD))
+    parts = -(-num // size)
+    return ranges(num, -(-parts // threads) * threads) if num else [(0, 0)]

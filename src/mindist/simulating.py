@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
+from mindist.features.embedding_layout import check_embedding
 from mindist.minimum_distance import MinimumDistance
 from mindist.simulation.bank import SimulationBank
 from mindist.simulation.build import Request, build
@@ -32,10 +33,11 @@ class MinimumDistanceEmbedder:
 
     Arguments:
         mds: Its settings decide.
+        bank: The bank that it is for.
     """
 
-    def __init__(self, mds: MinimumDistance) -> None:
-        self.mds = mds
+    def __init__(self, mds: MinimumDistance, bank: Path = Path()) -> None:
+        self.mds, self.bank = mds, bank
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class MinimumDistanceEmbedder:
     def make(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> Embed:
         """Mean embeddings of datasets, by these values and tensors."""
         own = self.mds.representation if callable(self.mds.representation) else None
+        check_embedding(self.bank / "embedding", config, tensors)
         return Embedding.from_state(config, tensors, own).mean
 
     def rough(self, x: Tensor) -> Tensor:
@@ -137,9 +140,10 @@ def simulate(
         ((50, 2), (50, 2), (50, 1024), True)
     """
     settings = Settings(num, n_obs, seed, keep, failures, chunk, time_limit, vectorised)
-    embedder = MinimumDistanceEmbedder(MinimumDistance(summary) if mds is None else mds)
+    bank = Path(out).expanduser()
+    embedder = MinimumDistanceEmbedder(MinimumDistance(summary) if mds is None else mds, bank)
     request = Request(Sources(prior, simulator, summary), settings, embedder, workers, progress)
-    return build(request, Path(out).expanduser())
+    return build(request, bank)
 
 
 def estimate(

@@ -95,20 +95,18 @@ def read_artefact(
 
 def damaged(file: Path, why: str) -> ValueError:
     """The error for a file that mindist did not write like this."""
-    return ValueError(
-        f"path: {file} is damaged: {why}. Restore it from a copy, or fit and save again."
-    )
+    return ValueError(f"path: {file} is damaged: {why}. Restore it from a copy, or make it again.")
 
 
-def read_json(file: Path) -> Any:
-    """The content of a JSON file of moderate size.
+def read_json(file: Path, most: int = MAX_JSON_BYTES) -> Any:
+    """The content of a JSON file of moderate size, at most `most` bytes.
 
     Raises:
         ValueError: It is too large, too deeply nested, or no JSON. Numbers may be NaN or infinite:
             who uses them has to check.
     """
     size = file.stat().st_size
-    if size > MAX_JSON_BYTES:
+    if size > most:
         raise damaged(file, f"it has {size:,} bytes, and mindist writes no JSON so large")
     try:
         return json.loads(file.read_bytes().decode("utf-8"))

@@ -221,6 +221,97 @@ def load_store(folder: Path) -> None:
             raise ValueError(str(warning)) from None
 
 
+# ------------------------------------------------------------------------------- banks
+
+
+def mutate_bank(folder: Path, rng: random.Random, others: Sequence[Path]) -> None:
+    """Alter header, records, metadata or numbers, mostly with checksums that fit afterwards."""
+    how = rng.randrange(10)
+    if how < 3:
+        _mutate_group(folder / "zarr.json", rng)
+    elif how < 5:
+        _mutate_group(rng.choice(sorted(folder.glob("chunks/0*/zarr.json"))), rng)
+    elif how < 7:
+        arrays = [*folder.glob("*/zarr.json"), *folder.glob("embedding/*/zarr.json")]
+        file = rng.choice(sorted(arrays))
+        if rng.random() < 0.8:
+            file.write_text(json.dumps(mutate_json(json.loads(file.read_text()), rng)))
+        else:
+            mutate_file(file, rng, ())
+    elif how < 9:
+        file = rng.choice(sorted(folder.rglob("c.*")))
+        content = file.read_bytes()
+        file.write_bytes(_mutate_frame(content, rng) if rng.random() < 0.5 else b"")
+        if not file.stat().st_size:
+            file.write_bytes(mutate_bytes(content, rng))
+        _sign_chunk(folder, file)
+    else:
+        _misplace(folder, rng)
+
+
+def _mutate_group(file: Path, rng: random.Random) -> None:
+    """Alter attributes, and sign them; or the whole, as JSON or as text."""
+    group, how = json.loads(file.read_text()), rng.random()
+    if how < 0.1:
+        mutate_file(file, rng, ())
+    elif how < 0.2:
+        file.write_text(json.dumps(mutate_json(group, rng)))
+    else:
+        attributes = mutate_json(group["attributes"], rng)
+        if isinstance(attributes, dict):
+            attributes = json.loads(_sign(attributes))
+        file.write_text(json.dumps(group | {"attributes": attributes}))
+
+
+def _mutate_frame(content: bytes, rng: random.Random) -> bytes:
+    """Other numbers, or other sizes, in zstd data that are valid."""
+    import numcodecs
+
+    numbers = numcodecs.Zstd().decode(content)
+    size = rng.choice((len(numbers), len(numbers), 0, 2 * len(numbers), 2**22))
+    return numcodecs.Zstd().encode(mutate_bytes(numbers, rng)[:size].ljust(size, b"\x7f"))
+
+
+def _sign_chunk(folder: Path, file: Path) -> None:
+    """Let the record of a chunk say what its file is now."""
+    record = folder / "chunks" / f"{int(file.name.split('.')[1]):05}" / "zarr.json"
+    group, content = json.loads(record.read_text()), file.read_bytes()
+    known = {"bytes": len(content), "sha256": _digest(content)}
+    group["attributes"]["files"][f"{file.parent.name}/{file.name}"] = known
+    record.write_text(json.dumps(group | {"attributes": json.loads(_sign(group["attributes"]))}))
+
+
+def _misplace(folder: Path, rng: random.Random) -> None:
+    """A link, a folder or nothing where there was a file or a folder."""
+    path = rng.choice(sorted(folder.rglob("*")))
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    how = rng.randrange(4)
+    if how == 0:
+        path.mkdir()
+    elif how == 1:
+        path.write_bytes(rng.randbytes(20))
+    elif how == 2:
+        path.symlink_to(rng.choice(("/dev/zero", "/etc", str(FIXTURES / "bank"), "loop", path)))
+
+
+def load_bank(path: Path) -> None:
+    """Open a bank and read all of it."""
+    from mindist import SimulationBank
+    from mindist.features.embedding import Embedding
+    from mindist.features.embedding_layout import check_embedding
+
+    bank = SimulationBank.open(path)
+    for chunk in bank.chunks():
+        float(chunk.theta.sum()), float(chunk.s.sum())
+    x, _ = bank.pilot
+    bank.report(), repr(bank), len(bank), bank.complete, bank.num_obs, bank.config, bank.failures
+    state = bank.embedding_state
+    if state is not None:
+        event = check_embedding(path, *state)
+        if event == tuple(x.shape[2:]):
+            Embedding.from_state(*state).mean(x)
+
+
 # ------------------------------------------------------------------------------- observed data
 
 X = np.random.default_rng(0).normal(size=(3, 5, 2))
@@ -389,6 +480,7 @@ TARGETS = {
         Target("estimator", _copied("ridge", "mlp", "flow"), mutate_artefact, load_estimator),
         Target("posterior", _copied("posterior"), mutate_artefact, load_network),
         Target("results", _copied("store"), mutate_store, load_store),
+        Target("bank", _copied("bank", "bank_with_data"), mutate_bank, load_bank),
         Target("npy", seeds_npy, mutate_file, lambda p: load_observed(p, event_shape=(2,))),
         Target("npz", seeds_npz, mutate_npz, lambda p: load_each(p, ("x", "y"))),
         Target("csv", seeds_csv, mutate_file, load_table),

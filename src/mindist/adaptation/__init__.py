@@ -6,7 +6,7 @@ May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `m
 
 from mindist.adaptation.cloud import Cloud
 from mindist.adaptation.efficiency import efficient_bandwidth
-from mindist.adaptation.influence import Influence, influence
+from mindist.adaptation.influence import Derivatives, Influence, influence
 from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
 from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
 from mindist.adaptation.options import Search
@@ -26,6 +26,7 @@ __all__ = [
     "Adaptation",
     "Bank",
     "Cloud",
+    "Derivatives",
     "Detection",
     "EmbeddingDistance",
     "Influence",

@@ -81,12 +81,12 @@ class Derivatives:
     residual: Tensor
 
     @classmethod
-    def of(cls, objective: EmbeddingDistance, s: Tensor) -> Derivatives:
-        """Of an objective at `(B, d_s)`, problem b at `s[b]`."""
+    def of(cls, objective: EmbeddingDistance, s: Tensor, mu: Tensor | None = None) -> Derivatives:
+        """Of an objective at `(B, d_s)`, problem b at `s[b]`, with the embedding if it is known."""
         decoder = objective.decoder
         h, slope = decoder.basis_and_jacobian(s)
-        residual = h @ decoder.weight + decoder.bias - objective.z_bar
-        return cls(slope.mT @ decoder.weight, residual)
+        mu = h @ decoder.weight + decoder.bias if mu is None else mu
+        return cls(slope.mT @ decoder.weight, mu - objective.z_bar)
 
 
 def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
@@ -148,6 +148,7 @@ def influence(
     weight: Tensor,
     scale: Tensor,
     response: Response | None = None,
+    at: Derivatives | None = None,
 ) -> Influence:
     """The influence of every observation.
 
@@ -158,8 +159,9 @@ def influence(
         weight: Their weights `(B, N)`.
         scale: Standard deviations of the simulated summaries `(d_s,)`.
         response: How the weights answer; None for weights that are fixed.
+        at: The derivatives of the embedding at `s`, where they are known already.
     """
-    at = Derivatives.of(objective, s)
+    at = Derivatives.of(objective, s) if at is None else at
     H = hessian(objective, s, scale, at)
     J = at.jacobian.mT
     pull = (wide @ J.to(wide.dtype)).double() - objective.z_bar[:, None] @ J  # (B, N, d_s)
@@ -178,4 +180,4 @@ def influence(
     return Influence(value, covariance, feedback)
 
 
-__all__ = ["Influence", "gradient", "hessian", "influence"]
+__all__ = ["Derivatives", "Influence", "gradient", "hessian", "influence"]

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mindist.adaptation.cloud import Cloud
 from mindist.protocols import Decoder
-from mindist.solvers import REPEATS, CosineLeastSquares, Solution
+from mindist.solvers import CosineLeastSquares, Solution
 
 
 @dataclass(frozen=True)
@@ -106,20 +106,14 @@ class EmbeddingDistance:
         return distance + self.stay * penalty
 
     def compiled(
-        self,
-        cosines: CosineLeastSquares,
-        candidates: Tensor,
-        problem: Tensor,
-        *,
-        repeats: int = REPEATS,
+        self, cosines: CosineLeastSquares, candidates: Tensor, problem: Tensor
     ) -> Solution:
-        """The compiled search from the lowest of candidates `(n, S, d_s)`.
+        """The compiled search from the lowest of candidates `(n, S, d_s)`; not its objective.
 
         Arguments:
             cosines: The decoder, prepared for it.
             candidates: Where to begin.
             problem: Which problem is searched, `(n,)`.
-            repeats: As in `CosineLeastSquares.solve`.
         """
         cloud = None if self.cloud is None else self.cloud[problem]
         return cosines.solve(
@@ -127,7 +121,7 @@ class EmbeddingDistance:
             candidates,
             None if cloud is None else cloud.centre,
             None if cloud is None else math.sqrt(self.stay) * cloud.whitener,
-            repeats=repeats,
+            objective=False,
         )
 
     def residual(self, s: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:

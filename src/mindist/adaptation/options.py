@@ -59,18 +59,17 @@ class Search:
     def __post_init__(self) -> None:
         checks.choice(self.solver, SOLVERS, "solver")
         checks.choice(self.divergence, DIVERGENCES, "divergence")
-        given: Any = self.starts
-        starts: tuple[Start, ...] = (given,) if isinstance(given, str) else tuple(given)
-        if not starts or self.restarts < 0:
+        checks.number(self.stay, "stay", "a number of at least 0")
+        checks.number(self.feedback, "feedback", "a number of at least 0")
+        checks.integer(self.reweight, "reweight")
+        checks.integer(self.restarts, "restarts")
+        checks.flag(self.distinct, "distinct")
+        object.__setattr__(self, "starts", _frozen(self.starts))
+        if not self.starts or self.restarts < 0:
             raise ValueError(
-                "starts: expected at least one start and restarts of at least 0, got "
+                "starts, restarts: expected at least one start and restarts of at least 0, got "
                 f"starts={self.starts!r}, restarts={self.restarts}."
             )
-        for start in starts:
-            if isinstance(start, str):
-                checks.choice(start, NAMES, "starts")
-        frozen = (s if isinstance(s, str) else tuple(float(v) for v in s) for s in starts)
-        object.__setattr__(self, "starts", tuple(frozen))
         plain = self.divergence == "kl" or self.solver == "adam"
         if self.stay == -1:
             object.__setattr__(self, "stay", 0.0 if plain else STAY)
@@ -91,6 +90,30 @@ class Search:
     def least_squares(self) -> bool:
         """Whether a sum of squares is minimised as such, by compiled loops where they serve."""
         return self.solver == "levenberg-marquardt"
+
+    @property
+    def simple(self) -> bool:
+        """Whether least squares begin at the cloud alone."""
+        return self.least_squares and self.starts == ("cloud",) and not self.restarts
+
+
+def _frozen(starts: Any) -> tuple[Start, ...]:
+    """Names and vectors, as tuples."""
+    try:
+        given = [starts] if isinstance(starts, str) else list(starts)
+        found = [start if isinstance(start, str) else tuple(start) for start in given]
+    except TypeError:
+        raise TypeError(
+            f"starts: expected names out of {', '.join(NAMES)}, or vectors of length d_s, got "
+            f"{starts!r}."
+        ) from None
+    numbers = "names or vectors of numbers, one for each summary"
+    return tuple(
+        checks.choice(start, NAMES, "starts")
+        if isinstance(start, str)
+        else tuple(checks.number(value, "starts", numbers) for value in start)
+        for start in found
+    )
 
 
 __all__ = ["Search"]

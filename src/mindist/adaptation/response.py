@@ -29,8 +29,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mindist.adaptation.view import View
 from mindist.adaptation.weights import Observations
-from mindist.protocols import Decoder
 
 
 @dataclass(frozen=True)
@@ -53,29 +53,28 @@ class Response:
 
     @classmethod
     @torch.no_grad()
-    def of(
-        cls, observations: Observations, decoder: Decoder, s: Tensor, threshold: float
-    ) -> Response:
+    def of(cls, observations: Observations, view: View, s: Tensor, threshold: float) -> Response:
         """At summaries `(B, d_s)`, float64.
 
         Arguments:
             observations: What the kernels see.
-            decoder: Of the kernel that estimates densities.
+            view: That of the kernel that estimates densities.
             s: The adapted summaries.
             threshold: Above it a mass of the model counts as 1.
         """
-        basis, basis_slope = decoder.basis_and_jacobian(s)
-        mu = basis @ decoder.weight + decoder.bias
-        J = (basis_slope.mT @ decoder.weight).mT  # (B, L, d_s)
+        mu, J = view.decode_with_slopes(s, observations.local.dtype)
         fit = observations.fit(mu)
         weight, mass = fit.weight(threshold), fit.used_mass(threshold)
         unclipped = ((weight > 0) & (weight < fit.share)).double() * fit.share
         fitted = ((mass < 1) & (fit.mass == mass)).double()  # neither taken as 1 nor clipped
 
-        by_density = (observations.local @ J.to(observations.local.dtype)).double()
+        by_density = (observations.local @ J.mT).double()
+        mu, J = mu.double(), J.double()
         square = mu.square().sum(1, keepdim=True)
         share = fit.share[..., None] / fit.share.sum(1)[:, None, None]
-        by_mass = (share * by_density).sum(1) - 2 * fit.mass[:, None] * (mu[:, None] @ J).squeeze(1)
+        by_mass = (share * by_density).sum(1) - 2 * fit.mass[:, None] * (J @ mu[..., None]).squeeze(
+            -1
+        )
         by_mass = fitted[:, None] * by_mass / square / mass[:, None]
         slope = mass[:, None, None] * by_density / fit.own[..., None]
         slope = unclipped[..., None] * (slope + (weight / fit.share)[..., None] * by_mass[:, None])

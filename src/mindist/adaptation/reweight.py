@@ -17,13 +17,10 @@ from torch import Tensor
 
 from mindist.adaptation.cloud import Cloud
 from mindist.adaptation.options import Search
-from mindist.adaptation.search import Found, Problem, follow, search
+from mindist.adaptation.rounds import compiled_rounds, heavier, served
+from mindist.adaptation.search import Found, Problem, search
 from mindist.adaptation.view import View
-from mindist.adaptation.weights import LEAST_MASS, Observations
-
-CLEARLY = 1.5  # 1.2 to 2 gave the same errors on the Gaussian task and the OUP
-WORTH_A_COPY = 0.7  # a smaller share of the features at hand is copied, to go on with it alone
-SETTLED = 1e-3  # no weight moved by more: another round would find the same summary
+from mindist.adaptation.weights import Observations, take_weights
 
 
 @dataclass(frozen=True)
@@ -41,55 +38,6 @@ class Weighed:
     weight: Tensor
     z_bar: Tensor
     cloud: Cloud | None
-
-
-@dataclass
-class _Rounds:
-    """Where weights and weighted embeddings stand.
-
-    Arguments:
-        problem: The datasets, with their weighted embeddings and the clouds of these.
-        weight: The weights `(B, N)`.
-        going: Whose weights still change, `(B,)`.
-        rows: The datasets whose features are at hand, `(n,)`.
-        seen: What the kernels see of them.
-    """
-
-    problem: Problem
-    weight: Tensor
-    going: Tensor
-    rows: Tensor
-    seen: Observations
-
-    @classmethod
-    def of(cls, problem: Problem, observations: Observations) -> _Rounds:
-        """Before the first round."""
-        every = torch.arange(len(problem.x), device=problem.x.device)
-        own = replace(problem, z_bar=problem.z_bar.clone())
-        going = torch.ones_like(every, dtype=torch.bool)
-        return cls(own, observations.share.clone(), going, every, observations)
-
-    def drop_settled(self, observations: Observations) -> None:
-        """Go on with the features of those that still change, where they are few."""
-        if self.going[self.rows].sum() < WORTH_A_COPY * len(self.rows):
-            self.rows = self.rows[self.going[self.rows]]
-            self.seen = observations[self.rows]
-
-    def reweigh(self, new: Tensor, wide: View) -> Tensor:
-        """Take new weights `(n, N)` of the datasets at hand; which of all have changed."""
-        rows, old = self.rows, self.weight[self.rows]
-        # Where the model explains next to nothing, the data as they are say more than the rest.
-        new = torch.where(new.mean(1, keepdim=True) < LEAST_MASS, old, new)
-        moved = self.going[rows] & ((new - old).abs().amax(1) >= SETTLED)
-        self.going[rows] = moved
-        changed = rows[moved]
-        self.weight[changed] = new[moved]
-        self.problem.z_bar[changed] = self.seen.mean(self.weight[rows])[moved]
-        if self.problem.cloud is not None:
-            nearby = wide.bank.cloud(self.problem.z_bar[changed])
-            cloud = self.problem.cloud.updated(changed, nearby)
-            self.problem = replace(self.problem, cloud=cloud)
-        return changed
 
 
 def reweighted_search(
@@ -118,34 +66,45 @@ def reweighted_search(
     if not options.reweight:
         found = search(wide, options, problem, generator)
         return Weighed(found, observations.share.clone(), problem.z_bar, problem.cloud)
-    density = wide if local is None else local
+    if served(wide, local, options, observations):
+        s, weight, problem = compiled_rounds(
+            wide, local, options, problem, observations, mass_threshold
+        )
+    else:
+        s, weight, problem = _rounds(
+            wide, local, options, problem, observations, mass_threshold, generator
+        )
+    found = search(wide, options, problem, generator, near=s)
+    return Weighed(found, weight, problem.z_bar, problem.cloud)
 
-    def weigh(s: Tensor, seen: Observations) -> Tensor:
-        return seen.weigh(density.decode(s, seen.local.dtype), mass_threshold)
 
-    rounds = _Rounds.of(problem, observations)
-    s = follow(wide, options, problem, generator)
+def _rounds(
+    wide: View,
+    local: View | None,
+    options: Search,
+    problem: Problem,
+    observations: Observations,
+    mass_threshold: float,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor, Problem]:
+    """As `compiled_rounds`, for any decoder, search and device."""
+    density, dtype = wide if local is None else local, observations.local.dtype
+    going = torch.arange(len(problem.x), device=problem.x.device)
+    weight, problem = observations.share.clone(), replace(problem, z_bar=problem.z_bar.clone())
+    s = search(wide, options, problem, generator).s_star
     for round_ in range(options.reweight):
-        if not rounds.going.any():
-            break
-        rounds.drop_settled(observations)
-        new = weigh(s[rounds.rows], rounds.seen)
+        seen = observations[going]
+        new = seen.weigh(density.decode(s[going], dtype), mass_threshold)
         if round_ == 0 and local is not None:
-            # The first weights decide where the iteration ends. A wide kernel averages
-            # contamination in; a local one forgets it, but has more minima, so that it has to
-            # explain clearly more of the data to be the one that goes on.
             seen_locally = Problem(problem.x, problem.s_obs, observations.local_mean())
-            other = follow(local, options, seen_locally, generator)
-            new = _heavier(new, weigh(other, observations))
-        changed = rounds.reweigh(new, wide)
-        s[changed] = follow(wide, options, rounds.problem[changed], generator, near=s[changed])
-    found = search(wide, options, rounds.problem, generator, near=s)
-    return Weighed(found, rounds.weight, rounds.problem.z_bar, rounds.problem.cloud)
-
-
-def _heavier(a: Tensor, b: Tensor) -> Tensor:
-    """Of two weights `(B, N)` for each dataset the first, unless the second are clearly larger."""
-    return torch.where((CLEARLY * a.sum(1) >= b.sum(1))[:, None], a, b)
+            other = search(local, options, seen_locally, generator).s_star
+            new = heavier(new, seen.weigh(local.decode(other, dtype), mass_threshold))
+        going = take_weights(new, going, weight)
+        if not len(going):
+            break
+        problem = problem.moved(going, observations[going].mean(weight[going]), wide)
+        s[going] = search(wide, options, problem[going], generator, near=s[going]).s_star
+    return s, weight, problem
 
 
 __all__ = ["Weighed", "reweighted_search"]

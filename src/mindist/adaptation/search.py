@@ -60,10 +60,18 @@ class Problem:
     mu_obs: Tensor | None = None
 
     def __getitem__(self, rows: Tensor) -> Problem:
-        """That of some datasets."""
+        """That of some datasets with increasing indices, itself if they are all."""
+        if rows.shape[0] == self.s_obs.shape[0]:
+            return self
         cloud = None if self.cloud is None else self.cloud[rows]
         mu_obs = None if self.mu_obs is None else self.mu_obs[rows]
         return Problem(self.x[rows], self.s_obs[rows], self.z_bar[rows], cloud, mu_obs)
+
+    def moved(self, rows: Tensor, z_bar: Tensor, view: View) -> Problem:
+        """With other embeddings `(n, K)` of some datasets, written over theirs, and new clouds."""
+        self.z_bar[rows] = z_bar
+        cloud = self.cloud and self.cloud.updated(rows, view.bank.cloud(z_bar))
+        return replace(self, cloud=cloud)
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,8 @@ class Found:
     """Where the search of each dataset ended.
 
     Arguments:
-        s_star: The best summaries `(B, d_s)`, float64.
+        s_star: The best summaries `(B, d_s)`, float64, rounded as the observed ones are.
+        mu: The decoder's embeddings there, `(B, K)`, float64.
         objective_star: What was minimised, there, `(B,)`; never above `objective_obs`.
         objective_obs: The same at the observed summaries, `(B,)`.
         improved: Whether the objective fell, `(B,)`.
@@ -79,6 +88,7 @@ class Found:
     """
 
     s_star: Tensor
+    mu: Tensor
     objective_star: Tensor
     objective_obs: Tensor
     improved: Tensor
@@ -120,46 +130,36 @@ def search(
         options.starts, options.restarts, s_obs, z_bar, view.bank, generator, cloud
     )
     num_starts = starts.shape[1]
-    every = torch.arange(len(s_obs), device=s_obs.device)
-    dataset = every.repeat_interleave(num_starts)
+    every = torch.arange(s_obs.shape[0], device=s_obs.device)
+    dataset = every.repeat_interleave(num_starts) if num_starts > 1 else every
     candidates = starts.flatten(0, 1)[:, None]
     if near is not None:
         candidates = torch.cat([candidates, near[dataset, None]], dim=1)
     objective = _objective(view, options, problem.x, z_bar, cloud)
     solution = _solve(view, options, objective, candidates, dataset, generator)
+    # In the precision of the summaries: rounding may undo a tiny gain.
+    value = solution.value.to(problem.s_obs.dtype).double()
     with torch.no_grad():
-        reached = solution.objective.view(-1, num_starts).nan_to_num(torch.inf)
-        best = reached.argmin(1)
-        if problem.mu_obs is None or not isinstance(objective, EmbeddingDistance):
-            at_start = objective(s_obs, every)
+        mu_obs = view.decode(s_obs) if problem.mu_obs is None else problem.mu_obs
+        mu = view.decode(value)
+        if isinstance(objective, EmbeddingDistance):
+            at_start, reached = objective.at(mu_obs, s_obs, every), objective.at(mu, value, dataset)
         else:
-            at_start = objective.at(problem.mu_obs, s_obs, every)
-        improved = reached[every, best] < at_start
-    row = every * num_starts + best
-    s_star = torch.where(improved[:, None], solution.value[row], s_obs)
-    objective_star = torch.where(improved, reached[every, best], at_start)
-    return Found(s_star, objective_star, at_start, improved, solution.status[row])
-
-
-def follow(
-    view: View,
-    options: Search,
-    problem: Problem,
-    generator: torch.Generator,
-    near: Tensor | None = None,
-) -> Tensor:
-    """Where a search ends, `(B, d_s)`, to about a hundredth of the spread of the summaries.
-
-    For one search among several, of which only the last has to be exact; arguments as `search`.
-    """
-    simple = options.least_squares and options.starts == ("cloud",) and not options.restarts
-    if not simple or view.cosines is None:
-        return search(view, options, problem, generator, near).s_star
-    cloud = view.bank.cloud(problem.z_bar) if problem.cloud is None else problem.cloud
-    starts = torch.stack([cloud.centre] if near is None else [cloud.centre, near], dim=1)
-    objective = view.objective(options, problem.z_bar, cloud)
-    every = torch.arange(len(starts), device=starts.device)
-    return objective.compiled(view.cosines, starts, every, repeats=0).value
+            at_start, reached = objective(s_obs, every), objective(value, dataset)
+    row = every
+    if num_starts > 1:
+        best = reached.view(-1, num_starts).nan_to_num(torch.inf).argmin(1)
+        row = every * num_starts + best
+        value, mu, reached = value[row], mu[row], reached[row]
+    improved = reached < at_start
+    return Found(
+        torch.where(improved[:, None], value, s_obs),
+        torch.where(improved[:, None], mu, mu_obs),
+        torch.where(improved, reached, at_start),
+        at_start,
+        improved,
+        solution.status[row],
+    )
 
 
 def _objective(
@@ -184,7 +184,10 @@ def _solve(
     dataset: Tensor,
     generator: torch.Generator,
 ) -> Solution:
-    """Search from the lowest of the candidates `(n, S, d_s)` of each of n problems."""
+    """Search from the lowest of the candidates `(n, S, d_s)` of each of n problems.
+
+    The objective of the result may be a noisy or a partial one.
+    """
     squares = objective if isinstance(objective, EmbeddingDistance) else None
     if squares is not None and options.least_squares and view.cosines is not None:
         return squares.compiled(view.cosines, candidates, dataset)
@@ -194,22 +197,19 @@ def _solve(
         return objective(s, dataset[problem])
 
     if squares is not None and options.least_squares:
-        solution = _in_blocks(squares, starts, dataset)
-    elif options.solver == "lbfgs":
-        solution = lbfgs(of_start, starts)
-    elif options.solver == "gradient-descent":
-        solution = gradient_descent(of_start, starts)
-    else:
-        noisy, density = of_start, view.decoder
-        if squares is not None and isinstance(density, DensityDecoder):
-            target = squares.z_bar
+        return _in_blocks(squares, starts, dataset)
+    if options.solver == "lbfgs":
+        return lbfgs(of_start, starts)
+    if options.solver == "gradient-descent":
+        return gradient_descent(of_start, starts)
+    noisy, density = of_start, view.decoder
+    if squares is not None and isinstance(density, DensityDecoder):
+        target = squares.z_bar
 
-            def noisy(s: Tensor, problem: Tensor) -> Tensor:
-                return (density.resampled(s, generator) - target[dataset[problem]]).square().sum(-1)
+        def noisy(s: Tensor, problem: Tensor) -> Tensor:
+            return (density.resampled(s, generator) - target[dataset[problem]]).square().sum(-1)
 
-        solution = adam(noisy, starts, step_size=ADAM_STEP * view.bank.scale.clamp(min=1e-12))
-    with torch.no_grad():
-        return replace(solution, objective=objective(solution.value, dataset))
+    return adam(noisy, starts, step_size=ADAM_STEP * view.bank.scale.clamp(min=1e-12))
 
 
 def _lowest(objective: Objective, candidates: Tensor, dataset: Tensor) -> Tensor:
@@ -236,4 +236,4 @@ def _in_blocks(objective: EmbeddingDistance, starts: Tensor, dataset: Tensor) ->
     return Solution(*joined)
 
 
-__all__ = ["Found", "Problem", "follow", "search"]
+__all__ = ["Found", "Problem", "search"]

@@ -64,7 +64,12 @@ class Bank:
 
     def cloud(self, z_bar: Tensor) -> Cloud:
         """Where datasets with embeddings similar to `(B, K)` have their summaries."""
-        return Cloud.of(self.s[self.likeness.most(z_bar)], self.scale)
+        return Cloud.around(z_bar, self.likeness, self.s, self.unit)
+
+    @cached_property
+    def unit(self) -> Tensor:
+        """The scale, 1 where it is 0."""
+        return torch.where(self.scale > 0, self.scale, 1.0)
 
     @cached_property
     def likeness(self) -> Likeness:

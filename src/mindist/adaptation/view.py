@@ -54,13 +54,26 @@ class View:
     @torch.no_grad()
     def decode(self, s: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The mean embeddings `(B, K)` of summaries `(B, d_s)`, float64 or float32."""
+        if self.cosines is None:
+            return self.decoder(s.double()).to(dtype)
+        cosine = self.cosines.basis(s.double())
         if dtype == torch.float64:
-            return self.decoder(s.double())
-        weight, bias = self._single
-        return torch.addmm(bias, self.decoder.basis(s.double()).float(), weight)
+            return torch.addmm(self.decoder.bias, cosine, self.cosines.mixing)
+        return torch.addmm(self.single[1], cosine.float(), self.cosines.single.T)
+
+    @torch.no_grad()
+    def decode_with_slopes(self, s: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The same, with derivatives `(B, d_s, K)`."""
+        basis, slopes = self.decoder.basis_and_jacobian(s)
+        weight, bias = (
+            self.single if dtype == torch.float32 else (self.decoder.weight, self.decoder.bias)
+        )
+        made = torch.cat([basis[:, None], slopes.mT], 1).to(weight.dtype) @ weight
+        return made[:, 0] + bias, made[:, 1:]
 
     @cached_property
-    def _single(self) -> tuple[Tensor, Tensor]:
+    def single(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the decoder in float32."""
         return self.decoder.weight.float(), self.decoder.bias.float()
 
     def cloud(self, options: Search, z_bar: Tensor) -> Cloud | None:

@@ -22,9 +22,13 @@ where it is smaller than that of 95% of the simulations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mindist.adaptation.own_kernel import OwnKernel
@@ -34,8 +38,8 @@ from mindist.threads import ranges, team
 
 LEAST_MASS = 0.05  # below it there is no model left to weigh by
 LEAST_WEIGHT = 1e-12
+SETTLED = 1e-3  # no weight moved by more: another round would find the same summary
 WORTH_SHARING = 2**23  # features: 1 ms of one core
-FEW_NUMBERS = 8  # of an observation, by which most are told apart
 MANY_COPIED = 0.1  # of the distinct observations: with more the data are rounded
 
 
@@ -98,8 +102,8 @@ class Observations:
         return replace(self, own=self.kernel.density(share), share=share)
 
     def __getitem__(self, index: Tensor) -> Observations:
-        """Those of some datasets, without a copy if they are all."""
-        if len(index) == len(self.own) and torch.equal(index, torch.arange(len(index))):
+        """Those of some datasets with increasing indices, without a copy if they are all."""
+        if index.shape[0] == self.own.shape[0]:
             return self
         return replace(
             self,
@@ -120,20 +124,7 @@ class Observations:
 
     def weigh(self, mu: Tensor, threshold: float) -> Tensor:
         """The weights `(B, N)` that follow from `fit`."""
-        if not serves(self.local, mu):
-            return self.fit(mu).weight(threshold)
-        from mindist.adaptation.weights_loops import weigh
-
-        out = torch.empty_like(self.own)
-        arrays = [t.contiguous().numpy() for t in (self.local, mu, self.own, self.share, out)]
-
-        def work(share: tuple[int, int]) -> None:
-            features, at, own, counts, weight = (a[slice(*share)] for a in arrays)
-            weigh(features, at, own, counts, weight, threshold, LEAST_MASS)
-
-        with team(worth=self.local.numel() >= WORTH_SHARING) as threads:
-            threads.do(work, ranges(len(out), threads.size))
-        return out
+        return self.fit(mu).weight(threshold)
 
     def fit(self, mu: Tensor) -> Fit:
         """How well local embeddings `(B, L)` of the model explain each observation."""
@@ -205,13 +196,20 @@ def multiplicity(x: Tensor) -> Tensor:
     if not x.numel():
         return torch.ones(x.shape[:2], dtype=torch.long, device=x.device)
     rows = x.reshape(*x.shape[:2], -1)
-    if rows.is_floating_point():
-        rows = rows.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.itemsize])
-    # Where observations differ in a few of their numbers, the others need not be looked at.
-    counts = _equal_rows(rows[..., :: max(1, rows.shape[2] // FEW_NUMBERS)])
-    tied = (counts > 1).any(1)
-    counts[tied] = _equal_rows(rows[tied])
+    # Where observations differ in one of their numbers, the others need not be looked at.
+    middle = rows[..., rows.shape[2] // 2].sort(dim=1).values
+    tied = (middle[:, 1:] == middle[:, :-1]).any(1)
+    counts = torch.ones(x.shape[:2], dtype=torch.long, device=x.device)
+    if tied.any():
+        counts[tied] = _equal_rows(_bits(rows[tied]))
     return counts
+
+
+def _bits(rows: Tensor) -> Tensor:
+    """Numbers as integers that are equal where all their bits are."""
+    if not rows.is_floating_point():
+        return rows
+    return rows.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.itemsize])
 
 
 def _equal_rows(rows: Tensor) -> Tensor:
@@ -249,9 +247,26 @@ def copies(x: Tensor) -> Tensor:
                 [1, 1, 1, 1, 1, 1]])
     """
     count = multiplicity(x)
+    if (count == 1).all():
+        return count
     repeated = ((count > 1) / count).sum(1, keepdim=True)
     rounded = repeated > MANY_COPIED * (1 / count).sum(1, keepdim=True)
     return torch.where(rounded, 1, count)
+
+
+def take_weights(new: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+    """Take new weights of some datasets where any has moved; the indices of these datasets.
+
+    Arguments:
+        new: The new weights `(n, N)`.
+        rows: Whose they are, `(n,)`.
+        weight: The weights of all datasets `(B, N)`, which are changed.
+    """
+    old = weight[rows]
+    # Where the model explains next to nothing, the data as they are say more than the rest.
+    moved = (new.mean(1) >= LEAST_MASS) & ((new - old).abs().amax(1) >= SETTLED)
+    weight[rows[moved]] = new[moved]
+    return rows[moved]
 
 
 def _inner_products(features: Tensor, mu: Tensor) -> Tensor:
@@ -265,20 +280,40 @@ def _inner_products(features: Tensor, mu: Tensor) -> Tensor:
     from mindist.adaptation.weights_loops import inner_products
 
     out = torch.empty_like(features[..., 0])
-    arrays = [part.contiguous().numpy() for part in (features, mu, out)]
-
-    def work(share: tuple[int, int]) -> None:
-        inner_products(*(a[slice(*share)] for a in arrays))
-
-    with team(worth=features.numel() >= WORTH_SHARING) as threads:
-        threads.do(work, ranges(len(features), threads.size))
+    arrays = [_array(part) for part in (features, mu, out)]
+    _shared(
+        lambda some: inner_products(*(a[slice(*some)] for a in arrays)), len(mu), features.numel()
+    )
     return out
 
 
 def _weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     """Means `(B, K)`, float64, of values `(B, N, K)`."""
-    share = weight / weight.sum(1, keepdim=True).clamp(min=LEAST_WEIGHT)
-    return torch.einsum("bn,bnk->bk", share.to(values.dtype), values).double()
+    if not serves(values, weight):
+        share = weight / weight.sum(1, keepdim=True).clamp(min=LEAST_WEIGHT)
+        return torch.einsum("bn,bnk->bk", share.to(values.dtype), values).double()
+    from mindist.adaptation.weights_loops import weighted_means
+
+    out = weight.new_empty(weight.shape[0], values.shape[2], dtype=torch.float64)
+    data, of, mean = _array(values), _array(weight), out.numpy()
+    every = np.arange(len(of))
+
+    def work(some: tuple[int, int]) -> None:
+        weighted_means(data, every[slice(*some)], of, LEAST_WEIGHT, mean)
+
+    _shared(work, len(of), data.size)
+    return out
 
 
-__all__ = ["Fit", "Observations", "copies", "multiplicity"]
+def _array(tensor: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.contiguous().numpy()
+    return array
+
+
+def _shared(work: Callable[[tuple[int, int]], None], num: int, size: int) -> None:
+    """Do work on ranges of datasets in several threads, where it is of so many numbers."""
+    with team(worth=size >= WORTH_SHARING) as threads:
+        threads.do(work, ranges(num, threads.size))
+
+
+__all__ = ["Fit", "Observations", "copies", "multiplicity", "take_weights"]

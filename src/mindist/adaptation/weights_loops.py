@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from mindist.compiled import jit_reordered
+from mindist.features.spans import RUN
 
 
 @jit_reordered
@@ -21,30 +24,41 @@ def inner_products(features: Any, mu: Any, out: Any) -> None:
 
 
 @jit_reordered
-def weigh(
-    features: Any, mu: Any, own: Any, share: Any, weight: Any, threshold: Any, least: Any
-) -> None:
-    """The weights `(B, N)` of `Fit.weight`, without the rest of the fit.
+def add_rows(values: Any, weight: Any, total: Any) -> None:
+    """Add rows `(n, K)` times weights `(n,)` to `(K,)`, four at a time."""
+    whole = len(values) // 4 * 4
+    for n in range(0, whole, 4):
+        a, b, c, d = values[n], values[n + 1], values[n + 2], values[n + 3]
+        u, v, w, x = weight[n], weight[n + 1], weight[n + 2], weight[n + 3]
+        for k in range(len(total)):
+            total[k] += u * a[k] + v * b[k] + w * c[k] + x * d[k]
+    for n in range(whole, len(values)):
+        row, at = values[n], weight[n]
+        for k in range(len(total)):
+            total[k] += at * row[k]
+
+
+@jit_reordered
+def weighted_means(values: Any, rows: Any, weight: Any, least: Any, mean: Any) -> None:
+    """Weighted means of values `(B, N, K)` of some datasets.
+
+    Runs of rows are summed in the precision of the values, and the sums in float64.
 
     Arguments:
-        features: Of each observation `(B, N, L)`.
-        mu: Of the model `(B, L)`, float64.
-        own: The density of the data at each observation `(B, N)`.
-        share: What each observation counts `(B, N)`.
-        weight: The result.
-        threshold: Above it a mass of the model counts as 1.
-        least: The smallest mass.
+        values: Of all datasets.
+        rows: Which of them to average, `(n,)`.
+        weight: Of all rows, `(B, N)`.
+        least: What the sum of weights counts as at least.
+        mean: Of all datasets `(B, K)`, float64, of which some are overwritten.
     """
-    inner_products(features, mu, weight)
-    for b in range(len(weight)):
-        square, total, count = 0.0, 0.0, 0.0
-        for k in range(mu.shape[1]):
-            square += mu[b, k] * mu[b, k]
-        for n in range(weight.shape[1]):
-            total += share[b, n] * weight[b, n]
-            count += share[b, n]
-        mass = total / count / max(square, 1e-300)
-        mass = min(max(mass, least), 1.0) if mass < threshold else 1.0
-        for n in range(weight.shape[1]):
-            ratio = mass * weight[b, n] / own[b, n]
-            weight[b, n] = share[b, n] * min(max(ratio, 0.0), 1.0)
+    run, share = np.empty(values.shape[2], values.dtype), np.empty(values.shape[1], values.dtype)
+    for b in rows:
+        total = max(weight[b].sum(), least)
+        for n in range(len(share)):
+            share[n] = weight[b, n] / total
+        mean[b] = 0.0
+        for first in range(0, len(share), RUN):
+            run[:] = 0
+            add_rows(values[b, first : first + RUN], share[first : first + RUN], run)
+            for k in range(len(run)):
+                mean[b, k] += run[k]

@@ -99,10 +99,13 @@ class Mahalanobis:
         white = (residual @ whitener).square()
         if not self.rest:
             return white.sum(1).double() * unit**2
-        # What the columns of W see must not be counted again by what is left of the length.
-        share = 1 - self.rest / self.whitener.square().sum(0)
-        inside = (white.double() * share).sum(1) * unit**2
+        inside = (white.double() * self._share).sum(1) * unit**2
         return inside + self.rest * residual.double().square().sum(1)
+
+    @cached_property
+    def _share(self) -> Tensor:
+        """What the columns of W see must not be counted again by what is left of the length."""
+        return 1 - self.rest / self.whitener.square().sum(0)
 
     @cached_property
     def _unit(self) -> Tensor:

@@ -1,7 +1,7 @@
 """Representations of observations, random Fourier features, their bandwidth, mean embeddings.
 
 May import: torch, NumPy, numba (in `waves.py`, at the first embedding), `mindist.summarise`,
-`mindist.checks`, `mindist.protocols`.
+`mindist.layout`, `mindist.storage`, `mindist.checks`, `mindist.protocols`.
 """
 
 from mindist.features.bandwidth import choose_bandwidth, median_distance

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -17,9 +18,11 @@ from torch import Tensor
 from mindist import checks
 from mindist.features.agreement import first_difference
 from mindist.features.embedding import Embedding
+from mindist.features.embedding_layout import check_embedding
 from mindist.features.representation import Encoded
 from mindist.features.sources import Choose, Embedded
-from mindist.protocols import StoredChunk, StoredSimulations
+from mindist.protocols import State, StoredChunk, StoredSimulations
+from mindist.storage import damaged
 from mindist.summarise import Summariser
 
 PROBES = 3  # datasets on which stored summaries and embeddings are checked
@@ -48,7 +51,7 @@ class BankSource:
     def embedding(self, choose: Choose) -> Embedding:
         """The bank's own where it agrees with what `choose` chooses on the pilot."""
         chosen = choose(*self.sample)
-        difference, state = self._difference(chosen), self.bank.embedding_state
+        difference, state = self._difference(chosen), self._state
         if difference is None and state is not None:
             function = _function(chosen.representation)
             own = Embedding.from_state(*state, function).to(self.device)
@@ -75,9 +78,20 @@ class BankSource:
         for chunk in self.bank.chunks():
             yield self._embedded(chunk, embedding, stored, num_points)
 
+    @property
+    def _state(self) -> State | None:
+        """The bank's embedding, after it was checked: it may be from a file that somebody sent."""
+        state, event = self.bank.embedding_state, tuple(self.sample[0].shape[2:])
+        if state is None:
+            return None
+        file = Path(getattr(self.bank, "path", "bank")) / "embedding"
+        if check_embedding(file, *state) != event:
+            raise damaged(file, f"it is not for observations of shape {event}")
+        return state
+
     def _difference(self, embedding: Embedding) -> str | None:
         """What sets the bank's embeddings apart from those that this embedding gives."""
-        state = self.bank.embedding_state
+        state = self._state
         if state is None or self.bank.z_bar is None:
             return "the embeddings, of which it has none,"
         return first_difference(state, embedding.state())

@@ -9,54 +9,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from mindist.observed.arrays import ArraySource, chosen_keys, plan
 from mindist.observed.shape import check_array, split
 from mindist.observed.source import Request, needs
+from mindist.observed.zarr_metadata import (
+    BROKEN,
+    CODECS,
+    MAX_CHUNK_BYTES,
+    of_version_2,
+    of_version_3,
+)
 from mindist.storage import read_json
 
 V2, V3 = ".zarray", "zarr.json"
-CODECS = {
-    "blosc",
-    "bz2",
-    "bytes",
-    "crc32",
-    "crc32c",
-    "delta",
-    "gzip",
-    "lz4",
-    "lzma",
-    "sharding_indexed",
-    "shuffle",
-    "transpose",
-    "zlib",
-    "zstd",
-}
-MAX_CHUNK_BYTES = 2**30
-MAX_DIMENSIONS = 32
 MAX_FILES = 10_000_000
-BROKEN = (
-    OSError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    TypeError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
-    NotImplementedError,
-    EOFError,
-    SystemError,  # of Blosc, for a size that is negative
-    ZeroDivisionError,
-)
 
 
 def read_zarr(request: Request) -> ArraySource:
@@ -105,9 +78,9 @@ def _metadata(folder: Path, request: Request) -> tuple[Any, tuple[int, ...]]:
     """Type and shape of an array that is safe to open."""
     with request.reading("Zarr", BROKEN):
         if (folder / V2).is_file():
-            dtype, shape, chunks, codecs = _of_version_2(_json(folder / V2, request))
+            dtype, shape, chunks, codecs = of_version_2(_json(folder / V2, request))
         else:
-            dtype, shape, chunks, codecs = _of_version_3(_json(folder / V3, request))
+            dtype, shape, chunks, codecs = of_version_3(_json(folder / V3, request))
     unknown = sorted(set(codecs) - CODECS)
     if unknown:
         raise ValueError(
@@ -120,53 +93,6 @@ def _metadata(folder: Path, request: Request) -> tuple[Any, tuple[int, ...]]:
     if math.prod(chunks) * dtype.itemsize > MAX_CHUNK_BYTES:
         raise request.unreadable("Zarr", f"its chunks are of more than {MAX_CHUNK_BYTES:,} bytes")
     return dtype, shape
-
-
-def _of_version_2(
-    values: Mapping[str, Any],
-) -> tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], list[str]]:
-    if not isinstance(values["dtype"], str):
-        raise ValueError("its type is a table")
-    steps = [values.get("compressor"), *(values.get("filters") or [])]
-    codecs = [str(step["id"]) for step in steps if step is not None]
-    return np.dtype(values["dtype"]), _sizes(values["shape"]), _sizes(values["chunks"]), codecs
-
-
-def _of_version_3(
-    values: Mapping[str, Any],
-) -> tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], list[str]]:
-    if values.get("storage_transformers"):
-        raise ValueError("it has storage transformers")
-    kind = values["data_type"]
-    if not isinstance(kind, str) or not kind.startswith(("float", "int", "uint", "bool")):
-        raise ValueError(f"its type {str(kind)[:80]} is no number")
-    grid = values["chunk_grid"]
-    if grid["name"] != "regular":
-        raise ValueError("its chunks are not regular")
-    chunks = _sizes(grid["configuration"]["chunk_shape"])
-    return np.dtype(kind), _sizes(values["shape"]), chunks, _named(values["codecs"])
-
-
-def _named(codecs: Any, depth: int = 0) -> list[str]:
-    """Names of codecs, and of those within them."""
-    if depth > 4:
-        raise ValueError("its codecs are nested too deeply")
-    names = []
-    for codec in codecs:
-        names.append(codec if isinstance(codec, str) else str(codec["name"]))
-        own = {} if isinstance(codec, str) else codec.get("configuration") or {}
-        for part in ("codecs", "index_codecs"):
-            names += _named(own.get(part) or [], depth + 1)
-        _sizes(own.get("chunk_shape") or [])
-    return names
-
-
-def _sizes(values: Any) -> tuple[int, ...]:
-    if not isinstance(values, list) or len(values) > MAX_DIMENSIONS:
-        raise ValueError("a shape is no list of sizes")
-    if not all(type(size) is int and size >= 0 for size in values):
-        raise ValueError(f"a shape is {str(values)[:80]}")
-    return tuple(values)
 
 
 def _open(folder: Path, expected: tuple[Any, tuple[int, ...]], request: Request) -> Any:

@@ -13,10 +13,17 @@ import torch
 from torch import Tensor
 
 from mindist.simulation import zarr_arrays
+from mindist.simulation.bank_layout import (
+    ArrayLayout,
+    check_header,
+    check_record,
+    file_of,
+    flags,
+    layouts,
+)
 from mindist.simulation.failure import Failure, describe
 from mindist.simulation.folder import tensor_of, tensors_digest
-from mindist.simulation.plan import Schema
-from mindist.simulation.records import damage, read_group, read_header
+from mindist.simulation.records import chunk_folders, damage, read_group, read_header
 from mindist.simulation.work import NumPy
 
 
@@ -59,7 +66,8 @@ class SimulationBank:
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self.path, self._header = path, header
-        self._schema = Schema.of_record(header["schema"])
+        self._schema = check_header(path, header)
+        self._keep: str = header["config"]["keep"]
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> SimulationBank:
@@ -71,11 +79,9 @@ class SimulationBank:
                 case, and `chunks()` verifies what it reads.
         """
         folder = Path(path)
-        header = read_header(folder)
-        try:
-            bank = cls(folder, header)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"path: the header of {folder} is damaged ({error}).") from error
+        bank = cls(folder, read_header(folder))
+        for name, layout in bank._layouts.items():
+            zarr_arrays.check_array(folder / name, layout)
         for index, record in bank._records.items():
             bank._whole(index, record, verify=verify)
         return bank
@@ -91,7 +97,7 @@ class SimulationBank:
     def complete(self) -> bool:
         """Whether all chunks are there, with their mean embeddings."""
         found = self._records
-        embedded = all(_embedding_file(index) in record["files"] for index, record in found.items())
+        embedded = all(self._embedded(index) for index in found)
         return embedded and len(found) == self._schema.num_chunks
 
     @property
@@ -112,29 +118,27 @@ class SimulationBank:
     @cached_property
     def theta(self) -> Any:
         """Parameters `(M, d_theta)`: a Zarr array, NumPy when sliced; NaN where none are yet."""
-        return zarr_arrays.open_array(self.path / "theta")
+        return self._array("theta")
 
     @cached_property
     def s(self) -> Any:
         """Summaries `(M, d_s)`, as `theta`; NaN also where `valid` is False."""
-        return zarr_arrays.open_array(self.path / "s")
+        return self._array("s")
 
     @cached_property
     def valid(self) -> Any:
         """Which rows hold a dataset `(M,)`: all of a complete bank, unless failures="report"."""
-        return zarr_arrays.open_array(self.path / "valid")
+        return self._array("valid")
 
     @cached_property
     def z_bar(self) -> Any:
         """Mean embeddings `(M, K)` in float32, as `s`; None before the embedding is chosen."""
-        chosen = "embedding" in self._header
-        return zarr_arrays.open_array(self.path / "z_bar") if chosen else None
+        return self._array("z_bar") if "embedding" in self._header else None
 
     @cached_property
     def x(self) -> Any:
         """Data `(M, N, *event)`, as `s`; None where only embeddings are kept."""
-        kept = self._header["config"]["keep"] == "data"
-        return zarr_arrays.open_array(self.path / "x") if kept else None
+        return self._array("x") if self._keep == "data" else None
 
     @property
     def pilot(self) -> tuple[Tensor, Tensor]:
@@ -142,10 +146,10 @@ class SimulationBank:
 
         1,000 of them, or what 64 MB hold; of these the valid ones.
         """
-        num = self._schema.pilot
-        array = zarr_arrays.open_array(self.path / "pilot") if self.x is None else self.x
-        valid = self.valid[:num]
-        return torch.from_numpy(array[:num][valid]), torch.from_numpy(self.s[:num][valid])
+        rows = slice(0, self._schema.pilot)
+        x = self._read("pilot" if self._keep != "data" else "x", rows)
+        valid = self._read("valid", rows)
+        return torch.from_numpy(x[valid]), torch.from_numpy(self._read("s", rows)[valid])
 
     @property
     def embedding_state(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
@@ -154,8 +158,8 @@ class SimulationBank:
         if facts is None:
             return None
         folder = self.path / "embedding"
-        arrays = {name: zarr_arrays.open_array(folder / name) for name in facts["names"]}
-        tensors = {name: tensor_of(array[...]) for name, array in arrays.items()}
+        names = facts["names"]
+        tensors = {name: tensor_of(zarr_arrays.read_tensor(folder / name)) for name in names}
         if tensors_digest(tensors) != facts["sha256"]:
             raise ValueError(
                 f"path: the tensors in {folder} are damaged: their checksum does not match. "
@@ -171,14 +175,13 @@ class SimulationBank:
         """
         for index, record in sorted(self._records.items()):
             self._whole(index, record, verify=verify)
-            first, last = self._schema.span(index)
-            valid = self.valid[first:last]
-            has = _embedding_file(index) in record["files"]
+            rows = slice(*self._schema.span(index))
+            valid = self._read("valid", rows)
             yield BankChunk(
-                self.theta[first:last][valid],
-                self.s[first:last][valid],
-                self.z_bar[first:last][valid] if has else None,
-                None if self.x is None else self.x[first:last][valid],
+                self._read("theta", rows)[valid],
+                self._read("s", rows)[valid],
+                self._read("z_bar", rows)[valid] if self._embedded(index) else None,
+                self._read("x", rows)[valid] if self._keep == "data" else None,
             )
 
     @property
@@ -201,11 +204,34 @@ class SimulationBank:
     def _records(self) -> dict[int, dict[str, Any]]:
         """The records of complete chunks."""
         found = {}
-        for folder in sorted((self.path / "chunks").glob("[0-9]*")):
+        for index, folder in chunk_folders(self.path):
             record = read_group(folder)
             if record is not None:
-                found[int(folder.name)] = record
+                check_record(folder, index, record, self._schema, self._keep)
+                found[index] = record
         return found
+
+    def _embedded(self, index: int) -> bool:
+        """Whether the mean embeddings of a chunk are there."""
+        named = file_of("z_bar", index, 2) in self._records[index]["files"]
+        return named and "embedding" in self._header
+
+    @property
+    def _layouts(self) -> dict[str, ArrayLayout]:
+        return layouts(self._schema, self._keep, embedded="embedding" in self._header)
+
+    def _array(self, name: str) -> Any:
+        return zarr_arrays.open_array(self.path / name, self._layouts[name])
+
+    @cached_property
+    def _pilot(self) -> Any:
+        return self._array("pilot")
+
+    def _read(self, name: str, rows: slice) -> NumPy:
+        """Some rows of an array, after they were checked."""
+        array = self._pilot if name == "pilot" else getattr(self, name)
+        values = zarr_arrays.read(self.path / name, array, rows)
+        return flags(values, self.path / name) if name == "valid" else values
 
     def _whole(self, index: int, record: dict[str, Any], *, verify: bool) -> None:
         why = damage(self.path, record["files"], verify=verify)
@@ -214,11 +240,6 @@ class SimulationBank:
                 f"path: chunk {index} of {self.path} is damaged: {why}. The call of "
                 "mindist.simulate that wrote it simulates it again."
             )
-
-
-def _embedding_file(index: int) -> str:
-    """Where the mean embeddings of a chunk are, once they are there."""
-    return zarr_arrays.file_of("z_bar", index, 2)
 
 
 __all__ = ["BankChunk", "SimulationBank"]

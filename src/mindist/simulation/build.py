@@ -20,10 +20,11 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.simulation.bank import SimulationBank
+from mindist.simulation.bank_layout import PARTS
 from mindist.simulation.chunk import embed_rows, simulate_chunk, simulate_packed
 from mindist.simulation.extras import need
 from mindist.simulation.failure import SimulationError
-from mindist.simulation.folder import PARTS, BankFolder, now
+from mindist.simulation.folder import BankFolder, now
 from mindist.simulation.jobs import bar, on_cluster, outcomes, terminable
 from mindist.simulation.limited import close_idle
 from mindist.simulation.lock import locked
@@ -34,6 +35,7 @@ from mindist.simulation.seeds import borrowed_globals, draw_seed
 from mindist.simulation.sources import Sources, draw_prior
 from mindist.simulation.threads import one_core
 from mindist.simulation.work import Chunk, Embed, Work
+from mindist.storage import damaged
 
 WAITING_BYTES = 512 * 2**20  # of chunks that are simulated and not yet written
 
@@ -158,10 +160,18 @@ def _embedding(request: Request, folder: BankFolder) -> Embed:
             config, tensors = request.embedder.choose(x, s)
             dim = request.embedder.make(config, tensors)(x[:1]).shape[1]
         folder.set_embedding(config, tensors, dim)
-    state = SimulationBank.open(folder.path).embedding_state
+    bank = SimulationBank.open(folder.path)
+    state = bank.embedding_state
     if state is None:
         raise ValueError(f"path: {folder.path} has lost its embedding.")
-    return request.embedder.make(*state)
+    embed = request.embedder.make(*state)
+    try:
+        fits = embed(bank.pilot[0][:1]).shape[1:] == bank.z_bar.shape[1:]
+    except (RuntimeError, IndexError):
+        fits = False
+    if not fits:
+        raise damaged(folder.path / "embedding", "it does not fit the data of the bank")
+    return embed
 
 
 def _open(request: Request, out: Path) -> BankFolder:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import torch
+
 from mindist.simulation.chunk import simulate_chunk
 from mindist.simulation.limited import close_idle
 from mindist.simulation.plan import Schema, Settings
@@ -88,6 +90,7 @@ def estimate(sources: Sources, settings: Settings, embed: Embed, workers: int) -
         workers: Processes.
     """
     schema = probe(sources, settings)
+    embed(torch.zeros(1, *schema.shapes["x"]))  # compiles loops, once and for all
     num = 1
     while True:
         few = replace(schema, num=num, chunk=num)

@@ -26,11 +26,22 @@ from torch import Tensor
 
 from mindist.full_disk import room_for
 from mindist.simulation import zarr_arrays
+from mindist.simulation.bank_layout import (
+    PARTS,
+    ArrayLayout,
+    check_header,
+    check_record,
+    file_of,
+    files_of,
+    flags,
+    layouts,
+)
 from mindist.simulation.plan import Schema
 from mindist.simulation.records import (
     FORMAT_VERSION,
     KIND,
     canonical,
+    chunk_folders,
     damage,
     digest,
     read_group,
@@ -39,8 +50,6 @@ from mindist.simulation.records import (
     write_group,
 )
 from mindist.simulation.work import Chunk, NumPy
-
-PARTS = ("theta", "s", "valid", "x", "pilot", "z_bar", "embedding", "chunks")
 
 
 class BankFolder:
@@ -53,7 +62,8 @@ class BankFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header = read_header(path)
-        self.schema = Schema.of_record(self.header["schema"])
+        self.schema = check_header(path, self.header)
+        self.keep: str = self.header["config"]["keep"]
         self.records: dict[int, dict[str, Any]] = {}
         self._opened: dict[str, Any] = {}
 
@@ -64,8 +74,9 @@ class BankFolder:
             for name in PARTS:
                 shutil.rmtree(path / name, ignore_errors=True)
             (path / "chunks").mkdir(parents=True)
-            for name, (shape, dtype) in _arrays(schema, header["config"]["keep"]).items():
-                zarr_arrays.create(path / name, shape, schema.chunk, dtype)
+            for name, own in layouts(schema, header["config"]["keep"]).items():
+                shape = tuple(size for size in own.shape if size is not None)
+                zarr_arrays.create(path / name, shape, own.chunk, own.dtype)
             write_group(path / "chunks", {"what": "a group for each complete chunk"})
             facts = {"kind": KIND, "format_version": FORMAT_VERSION, "created": now()}
             write_group(path, {**facts, **header, "schema": schema.record()})
@@ -73,27 +84,45 @@ class BankFolder:
 
     def recover(self) -> None:
         """Read the records; what is damaged, or has no record, will be simulated again."""
+        for name, layout in self._layouts.items():  # before anything is removed
+            zarr_arrays.check_array(self.path / name, layout)
         for leftover in [*self.path.glob("*/*.partial"), *self.path.glob("**/.*.tmp")]:
             leftover.unlink(missing_ok=True)
-        for folder in sorted((self.path / "chunks").glob("[0-9]*")):
-            index = int(folder.name)
-            try:
-                record = read_group(folder)
-                why = "it has no record"
-                if record is not None:
-                    why = damage(self.path, record["files"], verify=True) or ""
-            except (ValueError, KeyError) as error:
-                record, why = {}, str(error)
-            if record is not None and not why:
-                self.records[index] = record
+        for index, folder in chunk_folders(self.path):
+            why = self._damage(index, folder)
+            if index in self.records:
                 continue
-            if record is not None:
+            if why:
                 warnings.warn(
                     f"{self.path}: chunk {index} is damaged ({why}); it is simulated again.",
                     UserWarning,
                     stacklevel=2,
                 )
-            shutil.rmtree(folder)
+            _remove(folder)
+            for file in (*files_of(self.schema, self.keep, index), file_of("z_bar", index, 2)):
+                _remove(self.path / file)
+
+    def _damage(self, index: int, folder: Path) -> str:
+        """Take the record of a chunk, or say what is wrong with it; nothing if there is none."""
+        try:
+            record = read_group(folder)
+            if record is None:
+                return ""
+            check_record(folder, index, record, self.schema, self.keep)
+            why = damage(self.path, record["files"], verify=True)
+        except ValueError as error:
+            return str(error)
+        if why is None:
+            self.records[index] = record
+        return why or ""
+
+    @property
+    def _layouts(self) -> dict[str, ArrayLayout]:
+        """The arrays that are there by now."""
+        return layouts(self.schema, self.keep, embedded="embedding" in self.header)
+
+    def _array(self, name: str, *, write: bool = False) -> Any:
+        return zarr_arrays.open_array(self.path / name, self._layouts[name], write=write)
 
     def missing(self) -> list[int]:
         """Chunks that have to be simulated."""
@@ -123,15 +152,17 @@ class BankFolder:
 
     def embedded(self, index: int) -> bool:
         """Whether a chunk has its mean embeddings."""
-        return zarr_arrays.file_of("z_bar", index, 2) in self.records[index]["files"]
+        return file_of("z_bar", index, 2) in self.records[index]["files"]
 
     def data(self, index: int) -> tuple[NumPy, NumPy, NumPy]:
         """Data, summaries and validity of a pilot chunk."""
-        first, last = self.schema.span(index)
-        name = "x" if self.header["config"]["keep"] == "data" else "pilot"
-        arrays = (zarr_arrays.open_array(self.path / n) for n in (name, "s", "valid"))
-        x, s, valid = (array[first:last] for array in arrays)
-        return x, s, valid
+        rows = slice(*self.schema.span(index))
+        names = ("x" if self.keep == "data" else "pilot", "s", "valid")
+        x, s, valid = (
+            zarr_arrays.read(self.path / name, self._array(name, write=True), rows)
+            for name in names
+        )
+        return x, s, flags(valid, self.path / "valid")
 
     def set_embedding(self, config: dict[str, Any], tensors: dict[str, Tensor], dim: int) -> None:
         """Keep what mean embeddings are made with."""
@@ -154,16 +185,16 @@ class BankFolder:
     def _named(self, chunk: Chunk) -> dict[str, NumPy]:
         """The arrays that a chunk goes to."""
         arrays = dict(chunk.arrays)
-        if self.header["config"]["keep"] != "data" and "x" in arrays:
+        if self.keep != "data" and "x" in arrays:
             arrays["pilot"] = arrays.pop("x")
         return arrays
 
     def _put(self, name: str, index: int, value: NumPy) -> str:
         first, last = self.schema.span(index)
         if name not in self._opened:
-            self._opened[name] = zarr_arrays.open_array(self.path / name, write=True)
+            self._opened[name] = self._array(name, write=True)
         self._opened[name][first:last] = value
-        file = zarr_arrays.file_of(name, index, value.ndim)
+        file = file_of(name, index, value.ndim)
         with open(self.path / file, "rb") as written:
             os.fsync(written.fileno())
         return file
@@ -173,15 +204,12 @@ class BankFolder:
         self.records[index] = record
 
 
-def _arrays(schema: Schema, keep: str) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shapes and types of the arrays that are known from the start."""
-    rows = schema.num if keep == "data" else schema.span(schema.pilot_chunks - 1)[1]
-    return {
-        "theta": ((schema.num, *schema.shapes["theta"]), schema.dtypes["theta"]),
-        "s": ((schema.num, *schema.shapes["s"]), schema.dtypes["s"]),
-        "valid": ((schema.num,), "bool"),
-        "x" if keep == "data" else "pilot": ((rows, *schema.shapes["x"]), schema.dtypes["x"]),
-    }
+def _remove(path: Path) -> None:
+    """A file, a link, or a folder with what is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _plain(value: Tensor) -> NumPy:
@@ -205,4 +233,4 @@ def tensor_of(value: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy(np.array(value))
 
 
-__all__ = ["PARTS", "BankFolder", "tensor_of", "tensors_digest"]
+__all__ = ["BankFolder", "tensor_of", "tensors_digest"]

@@ -6,6 +6,7 @@ value. A worker unpacks the same payload once.
 
 from __future__ import annotations
 
+import sys
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,9 @@ def pack(thing: Any) -> bytes:
     """
     pickler = _cloudpickle()
     try:
-        content: bytes = pickler.dumps(thing)
+        # A process that was started earlier, for another call, may not look for modules where this
+        # one does by now.
+        content: bytes = pickler.dumps((sys.path, pickler.dumps(thing)))
     except Exception as error:
         raise TypeError(
             "prior, simulator, summary: expected functions that can be sent to another process, "
@@ -62,7 +65,9 @@ def pack(thing: Any) -> bytes:
 
 def unpack(content: bytes) -> Any:
     """What `pack` packed in a process of the same user."""
-    return _cloudpickle().loads(content)
+    folders, thing = _cloudpickle().loads(content)
+    sys.path += [folder for folder in folders if folder not in sys.path]
+    return _cloudpickle().loads(thing)
 
 
 def _cloudpickle() -> Any:

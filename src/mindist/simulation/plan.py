@@ -19,6 +19,7 @@ from mindist import checks
 # each process, and to write a chunk takes about 50 ms, 5 s in all.
 CHUNKS = 100
 CHUNK_BYTES = 16 * 2**20  # of data or embeddings, several of which are in memory at once
+MAX_CHUNK_BYTES = 2**31  # whatever the caller asks for: a reader has to hold one
 EMBEDDING_BYTES = 4 * 1_024  # of a mean embedding: two kernels with 512 features in float32
 
 PILOT = 1_000  # datasets that are kept with their data: the embedding is chosen on them
@@ -116,12 +117,6 @@ class Schema:
         """As JSON values."""
         return asdict(self)
 
-    @classmethod
-    def of_record(cls, record: dict[str, Any]) -> Schema:
-        """What `record` gave."""
-        shapes = {name: tuple(shape) for name, shape in record["shapes"].items()}
-        return cls(**{**record, "shapes": shapes})
-
 
 def chunk_size(num: int, dataset_bytes: int) -> int:
     """Datasets in a chunk: a hundredth of the bank, or what 16 MB hold.
@@ -135,4 +130,4 @@ def chunk_size(num: int, dataset_bytes: int) -> int:
     return max(1, min(num // CHUNKS, CHUNK_BYTES // max(dataset_bytes, EMBEDDING_BYTES)))
 
 
-__all__ = ["PILOT", "PILOT_BYTES", "Schema", "Settings", "chunk_size"]
+__all__ = ["MAX_CHUNK_BYTES", "PILOT", "PILOT_BYTES", "Schema", "Settings", "chunk_size"]

@@ -18,7 +18,7 @@ from mindist.simulation.calls import Call, Caller, Data
 from mindist.simulation.failure import Problem, SimulationError
 from mindist.simulation.limited import close_idle
 from mindist.simulation.payload import Payload
-from mindist.simulation.plan import Schema, Settings, chunk_size
+from mindist.simulation.plan import MAX_CHUNK_BYTES, Schema, Settings, chunk_size
 from mindist.simulation.seeds import borrowed_globals, draw_seed
 from mindist.simulation.sources import Sources, draw_prior
 from mindist.simulation.threads import one_core
@@ -46,6 +46,11 @@ def probe(sources: Sources, settings: Settings) -> Schema:
     parameters = checks.as_tensor(theta, "prior")[0].numpy()
     rows = {"theta": parameters, "s": s[0].cpu().numpy(), "x": x[0].numpy()}
     size = settings.chunk or chunk_size(settings.num, rows["x"].nbytes)
+    if min(size, settings.num) * max(row.nbytes for row in rows.values()) > MAX_CHUNK_BYTES:
+        raise ValueError(
+            f"chunk: expected chunks of at most {MAX_CHUNK_BYTES:,} bytes, got {size} datasets of "
+            f"{rows['x'].nbytes:,} bytes. Choose fewer datasets for a chunk."
+        )
     return Schema(
         settings.num,
         min(size, settings.num),

@@ -23,17 +23,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mindist.solvers.solution import Solution
 from mindist.threads import ranges, team
 
+if TYPE_CHECKING:
+    from mindist.solvers.cosine_loops import Basis, Limits
+
 REPEATS = 4  # of the search with the rest frozen
 SETTLED = 1e-3  # in units of the given scale: after a repetition that moves less, 3% of it is left
+MAX_ITERATIONS, TOLERANCE = 200, 1e-9
 WORTH_SHARING = 8  # problems; one takes about 0.1 ms, threads as much to start
 
 Parts = tuple[Tensor, ...]  # of problems: q, the constant, m and R
@@ -102,7 +105,12 @@ class CosineLeastSquares:
 
     def basis(self, s: Tensor) -> Tensor:
         """c(s), `(n, P)`."""
-        return torch.cos(2 * math.pi * (s @ self.frequency + self.phase))
+        phase, frequency = self._angles
+        return torch.addmm(phase, s, frequency).cos_()
+
+    @cached_property
+    def _angles(self) -> tuple[Tensor, Tensor]:
+        return 2 * math.pi * self.phase, 2 * math.pi * self.frequency
 
     def distance(self, s: Tensor, target: Tensor) -> Tensor:
         """The first term, `(n,)`, at points `(n, d)`, with targets `(n, R)`."""
@@ -117,8 +125,7 @@ class CosineLeastSquares:
         whitener: Tensor | None = None,
         *,
         repeats: int = REPEATS,
-        max_iterations: int = 200,
-        tolerance: float = 1e-9,
+        objective: bool = True,
     ) -> Solution:
         """Minimise every problem.
 
@@ -129,48 +136,50 @@ class CosineLeastSquares:
             whitener: R, `(n, d, d)`.
             repeats: How often at most to search again with the rest frozen. 0 leaves it out, and
                 ends where a step would gain no more than was left to it.
-            max_iterations: Steps tried for each problem in one search.
-            tolerance: A problem has converged when a step is predicted to lower its objective by
-                less than this share.
-
-        Returns:
-            A `Solution`, with an objective without the rest where there are no repeats.
+            objective: Whether it has to be exact, rather than with the rest frozen or left out.
         """
-        n, d = len(start), start.shape[2]
+        n, d = start.shape[0], start.shape[2]
         centre = start[:, 0] if centre is None else centre
         whitener = start.new_zeros(n, d, d) if whitener is None else whitener
-        limits = max_iterations, tolerance, 0.0 if repeats else self.least
+        limits = MAX_ITERATIONS, TOLERANCE, 0.0 if repeats else self.least
         pull = self._pull(target, exact=bool(repeats))
-        constant = torch.linalg.vecdot(target, target)
-        end = self._search((pull, constant, centre, whitener), start, limits)
-        if not repeats:
+        parts = pull, torch.linalg.vecdot(target, target), centre, whitener
+        end = self._search(parts, start, limits)
+        self._repeat(parts, limits, end, repeats)
+        if not objective:
             return end
-        self._repeat((pull, constant, centre, whitener), limits, end, repeats)
         offset = (whitener @ (end.value - centre)[..., None]).squeeze(-1)
-        objective = self.distance(end.value, target) + offset.square().sum(1)
-        return replace(end, objective=objective)
+        exact = self.distance(end.value, target) + offset.square().sum(1)
+        return replace(end, objective=exact)
 
     def _repeat(self, problem: Parts, limits: Limited, end: Solution, repeats: int) -> None:
         """Search again from each end, with the rest frozen there, until none moves."""
-        going = torch.arange(len(end.value))
+        going = torch.arange(end.value.shape[0])
         for _ in range(repeats if len(self.rest) else 0):
-            if not len(going):
-                break
             value, (pull, *others) = end.value[going], [part[going] for part in problem]
-            pull = pull - (self.basis(value) @ self.rest.T) @ self.rest
+            # What was left to the rest is small: in float32 it is rounded by less than the target.
+            cosine = self.basis(value).float()
+            pull = pull - (cosine @ self._rest_single.T) @ self._rest_single
             new = self._search((pull, *others), value[:, None], limits)
             end.value[going], end.status[going] = new.value, new.status
             end.iterations[going] += new.iterations
             going = going[((new.value - value) / self.scale).abs().amax(1) > SETTLED]
+            if not going.numel():
+                break
+
+    @cached_property
+    def _rest_single(self) -> Tensor:
+        return self.rest.float().contiguous()
 
     def _pull(self, target: Tensor, *, exact: bool) -> Tensor:
         """q, `(n, P)`; in float32 where the rest is left out, which matters more."""
         if exact:
             return target @ self.mixing.T
-        return (target.float() @ self._single).double()
+        return (target.float() @ self.single).double()
 
     @cached_property
-    def _single(self) -> Tensor:
+    def single(self) -> Tensor:
+        """A transposed, `(R, P)`, float32: q of a target is their product."""
         return self.mixing.T.float().contiguous()
 
     def _search(self, problem: Parts, start: Tensor, limits: Limited) -> Solution:
@@ -179,7 +188,7 @@ class CosineLeastSquares:
 
         value, objective = torch.empty_like(start[:, 0]), torch.empty_like(start[:, 0, 0])
         status, iterations = torch.empty(2, len(start), dtype=torch.long)
-        basis, given = loops.Basis(*self._arrays), loops.Limits(*limits)
+        basis, given = self.loops_basis, loops.Limits(*limits)
         arrays = [part.contiguous().numpy() for part in (*problem, start)]
         ends = [part.numpy() for part in (value, objective, status, iterations)]
 
@@ -192,8 +201,18 @@ class CosineLeastSquares:
         return Solution(value, objective, status, iterations)
 
     @cached_property
-    def _arrays(self) -> tuple[NDArray[np.float64], ...]:
-        return self.frequency.numpy(), self.phase.numpy(), self.main.contiguous().numpy()
+    def loops_basis(self) -> Basis:
+        """The basis and :math:`A_1`, as the compiled loops want them."""
+        from mindist.solvers.cosine_loops import Basis
+
+        return Basis(self.frequency.numpy(), self.phase.numpy(), self.main.contiguous().numpy())
+
+    @cached_property
+    def loose_limits(self) -> Limits:
+        """Of a search without repeats."""
+        from mindist.solvers.cosine_loops import Limits
+
+        return Limits(MAX_ITERATIONS, TOLERANCE, self.least)
 
 
 __all__ = ["REPEATS", "CosineLeastSquares"]
