@@ -4,11 +4,19 @@ One thread, because the numbers of a trained network depend on how many there ar
 `make test` runs as many processes as there are cores.
 """
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
 torch.set_num_threads(1)
+os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    torch.set_grad_enabled(True)  # which importing BayesFlow, as some tests do, turns off
 
 # Of the docs site, where Sphinx may be missing; the site has a test of its own.
 collect_ignore = ["docs/conf.py", "docs/links.py", "docs/mathml.py"]

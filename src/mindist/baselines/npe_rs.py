@@ -102,6 +102,7 @@ def penalised_loss(
     return nll + penalty * mmd_squared(s, s_obs, max(bandwidth, SMALLEST))
 
 
+@torch.enable_grad()
 def fit(
     summary: nn.Module,
     estimator: Any,

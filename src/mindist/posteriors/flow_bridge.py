@@ -63,7 +63,8 @@ def bridge(posterior: Any, example: Tensor | None) -> Backend:
         >>> bridge(flow, torch.zeros(1, 2)).num_parameters
         3
     """
-    conditional = getattr(posterior, "flow", posterior)
+    of_zuko = any(base.__module__.startswith("zuko.") for base in type(posterior).__mro__)
+    conditional = posterior if of_zuko else getattr(posterior, "flow", None)
     if not isinstance(posterior, nn.Module) or not callable(conditional):
         raise TypeError(
             "posterior: expected a conditional distribution of zuko, or an NPE or FMPE of lampe, "

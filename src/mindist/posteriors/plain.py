@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Any, Protocol
 
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from mindist import checks
@@ -125,6 +124,8 @@ class PlainBackend:
         The one option is `num_iter`. Nelder and Mead's method, because a density may pass through
         NumPy, as BayesFlow's adapters do.
         """
+        from scipy.optimize import minimize  # a tenth of a second that `import mindist` saves
+
         iterations = options.pop("num_iter", ASCENT_ITERATIONS)
         no_options(options)
         checks.positive(iterations, "num_iter")

@@ -276,8 +276,10 @@ class RobustPosterior:
         Returns:
             Log-probabilities `(*,)`; `(1,)` for a single parameter vector.
         """
-        conditions, theta = self._one_condition(x), self._parameters(theta)
+        conditions = self._one_condition(x)
+        # All of it: importing BayesFlow turns autograd off, and a view then has no gradient.
         with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
+            theta = self._parameters(theta)
             log_p = self._queries.log_prob(
                 theta.reshape(-1, 1, theta.shape[-1]),
                 conditions,
@@ -286,7 +288,7 @@ class RobustPosterior:
                 seed=seed,
                 options=options,
             )
-        return log_p.reshape(theta.shape[:-1])
+            return log_p.reshape(theta.shape[:-1])
 
     def log_prob_batched(
         self,
@@ -304,8 +306,10 @@ class RobustPosterior:
         Each dataset has its own normalising constant. Parameters `(B, d_theta)` are one for each
         dataset, S = 1. Other arguments as in `log_prob`.
         """
-        conditions, theta = self.conditions(x), self._parameters(theta)
-        theta = theta.reshape(-1, *theta.shape[-2:])
+        conditions = self.conditions(x)
+        with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
+            theta = self._parameters(theta)
+            theta = theta.reshape(-1, *theta.shape[-2:])
         if theta.shape[1] not in (1, len(conditions)):
             raise ValueError(
                 f"theta: expected shape (S, B, d_theta) with B = {len(conditions)} datasets, got "

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from sbi.inference import NPE, NPE_PFN, MarginalTrainer
 from sbi.inference.posteriors.posterior_parameters import FilteredDirectPosteriorParameters
 from sbi.neural_nets import posterior_nn
@@ -36,6 +37,7 @@ HARMLESS: tuple[str, ...] = (
 )
 
 
+@torch.enable_grad()  # which importing BayesFlow turns off
 def train_npe(
     prior: Any,
     theta: Tensor | StoredSimulations,
@@ -114,6 +116,7 @@ def train_npe(
         return inference.build_posterior()
 
 
+@torch.enable_grad()
 def train_marginal(
     s: Tensor,
     *,
