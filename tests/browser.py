@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -125,6 +127,13 @@ class Browser:
         """A PNG of the page."""
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(shot["data"])
+
+    def pixels(self, path: Path) -> Any:
+        """The page as red, green and blue `(height, width, 3)`, by way of a file."""
+        from matplotlib.image import imread
+
+        path.write_bytes(self.screenshot())
+        return np.rint(imread(path)[..., :3] * 255).astype(int)
 
     def pdf(self) -> bytes:
         """The page as printed."""

@@ -17,8 +17,12 @@ OPTIONAL = {
 LATER = {"numba", "llvmlite", "scipy"}  # imported by the first embedding, or the first detector
 
 
-def test_import_brings_no_optional_library() -> None:
-    script = "import sys, mindist; print(*{name.split('.')[0] for name in sys.modules})"
+def test_importing_and_displaying_brings_no_optional_library() -> None:
+    script = (
+        "import sys, torch, mindist; s, p = torch.zeros(2), torch.tensor(0.5);"
+        "mindist.Detection(s, p, p, p < 0.05, 1.0)._repr_html_();"
+        "print(*{name.split('.')[0] for name in sys.modules})"
+    )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not (OPTIONAL | LATER) & set(run.stdout.split())
 

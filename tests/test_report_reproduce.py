@@ -3,17 +3,15 @@
 import base64
 import math
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from page_reader import read
 
 from mindist.baselines import METHODS
 from mindist.report import (
@@ -509,29 +507,6 @@ def test_the_markdown_of_an_experiment_has_losses_and_all_tables(rows):
 # ------------------------------------------------------------------------------ page
 
 
-class Reader(HTMLParser):
-    """Checks that elements close in order, and keeps what was seen."""
-
-    EMPTY = frozenset(["br", "img", "link", "meta"])
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 @pytest.fixture
 def page(rows, tmp_path):
     panels = [Panel("rmse"), Panel("detected")]
@@ -553,14 +528,6 @@ def page(rows, tmp_path):
     )
     other = Section(name='"odd" name', title=hostile)
     return Page([section, other], versions={"mindist": "0.1", hostile: hostile}, seconds=4000)
-
-
-def read(text: str) -> Reader:
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    assert reader.open == []
-    return reader
 
 
 def test_the_page_parses_and_has_everything(page):
@@ -619,30 +586,18 @@ def test_writing_the_page_leaves_nothing_else_behind(page, tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-CHROMIUM = shutil.which("chromium")
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("width", [400, 1280])
-def test_the_page_renders_in_a_browser(page, tmp_path, width):
-    path, shot = write_page(page, tmp_path / "page" / "index.html"), tmp_path / "shot.png"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    command = [str(CHROMIUM), *flags, f"--user-data-dir={tmp_path / 'profile'}"]
-    command += [f"--screenshot={shot}", f"--window-size={width},2000", path.as_uri()]
-    subprocess.run(command, check=True, timeout=120, capture_output=True)
-    pixels = read_png(shot)
-    assert pixels.shape[:2] == (2000, width)
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_renders_in_a_browser(page, chromium, tmp_path, width):
+    path = write_page(page, tmp_path / "page" / "index.html")
+    chromium.open(path, width=width)
+    assert chromium.run("document.documentElement.scrollWidth") <= width
+    assert chromium.complaints == []
+    assert chromium.requests == [path.as_uri()]
     # The figure is there: the vermilion of NPE, which no other element of the page has.
     vermilion = np.array([0xD5, 0x5E, 0x00])
-    assert (np.abs(pixels[..., :3] - vermilion).max(-1) < 12).sum() > 50
-
-
-def read_png(path: Path) -> np.ndarray:
-    from matplotlib.image import imread
-
-    return np.rint(imread(path) * 255).astype(int)
+    pixels = chromium.pixels(tmp_path / "shot.png")
+    assert (np.abs(pixels - vermilion).max(-1) < 12).sum() > 50
 
 
 def test_report_does_not_need_pandas() -> None:

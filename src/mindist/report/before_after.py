@@ -35,7 +35,7 @@ def plot_posteriors(
 
     Arguments:
         axes: Matplotlib axes.
-        before: Samples `(n, d_theta)` given the observed summary.
+        before: Samples `(n, d_theta)` given the observed summary; None leaves them out.
         after: Samples `(n, d_theta)` given the adapted summary, or None where nothing was adapted.
         theta: True parameters `(d_theta,)`.
         names: Of the parameters.
@@ -51,7 +51,9 @@ def plot_posteriors(
     """
     samples = dict(zip(labels, (before, after), strict=True))
     samples = {label: drawn for label, drawn in samples.items() if drawn is not None}
-    dim = np.shape(before)[-1]
+    if not samples:
+        raise ValueError("before, after: expected samples (n, d_theta) of one or both, got None.")
+    dim = np.shape(next(iter(samples.values())))[-1]
     styles = dict(zip(labels, STYLES.values(), strict=True))
     styles = {k: Style(k, style.colour, style.marker) for k, style in styles.items()}
     shown = [plain(name) for name in names or numbered("θ", dim)]
@@ -123,7 +125,7 @@ def plot_predictive(
         furthest = max(furthest, np.abs(point).max(), np.abs(np.quantile(z, (0.05, 0.95))).max())
     axes.set(
         title="Predicted summaries",
-        xlabel="standard deviations from the mean of simulations",
+        xlabel="sd from the mean of simulations",
         yticks=lines,
         yticklabels=[plain(name) for name in names or numbered("s", len(centre))],
         ylim=(len(centre) - 0.5, -0.5),

@@ -20,16 +20,13 @@ def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:
         series: The column with a line for each value, such as "epsilon" for one method.
 
     Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "coverage_50": 0.5, "coverage_80": 0.8,
-        ...      "coverage_90": 0.9, "coverage_95": 0.95}
-        ... )
+        >>> import pandas
         >>> from mindist.report import new_figure
+        >>> rows = {"method": "mds", "seed": 0, "dataset": range(4), "coverage_50": [0, 1, 0, 1]}
         >>> figure, (axes,) = new_figure(1)
-        >>> plot_coverage(axes, rows[rows.epsilon == 0]).get_ylabel()
-        'empirical coverage'
+        >>> axes = plot_coverage(axes, pandas.DataFrame(rows))
+        >>> axes.get_ylabel(), axes.get_legend_handles_labels()[1]
+        ('empirical coverage', ['MDS (default)'])
     """
     points = summarise(by_level(rows), "coverage", "level", series)
     if not points:

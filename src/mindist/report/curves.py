@@ -47,15 +47,13 @@ def plot_curves(
         log: Whether the vertical axis is logarithmic.
 
     Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
-        ... )
+        >>> import pandas
         >>> from mindist.report import new_figure
+        >>> rows = {"method": "npe", "seed": 0, "epsilon": [0, 0.2], "dataset": 0}
         >>> figure, (axes,) = new_figure(1)
-        >>> plot_curves(axes, rows, "rmse").get_xlabel()
-        'contaminated fraction ε'
+        >>> axes = plot_curves(axes, pandas.DataFrame({**rows, "rmse": [0.1, 0.4]}), "rmse")
+        >>> axes.get_ylabel()
+        'RMSE of the posterior mean'
     """
     points = summarise(rows, metric, by, series)
     if not points:

@@ -25,7 +25,7 @@ LEAST_SIDE = 8
 MOST_MARKS = 400
 """Observations of a kind that are drawn; of more, as many evenly spread ones."""
 
-IMAGES_IN_A_ROW, MOST_SUSPICIOUS_ROWS = 6, 2
+IMAGES_IN_A_ROW, MOST_ROWS = 6, 2
 GRID = 120
 LEVELS = (0.5, 0.9)
 """Of the contours, as shares of the largest density."""
@@ -53,6 +53,7 @@ def plot_data_space(
     x: Any,
     outliers: Any = None,
     *,
+    score: Any = None,
     kind: str | None = None,
     labels: tuple[str, str] = LABELS,
     mark: str = "",
@@ -63,6 +64,7 @@ def plot_data_space(
         axes: Matplotlib axes.
         x: Observations `(N, *event)`.
         outliers: Which of them are suspicious, `(N,)`; by default none.
+        score: Outlier scores `(N,)`: of images, those with the highest are drawn.
         kind: `"values"` (a histogram), `"points"` (the first two coordinates), `"series"` (a line
             for each observation: its first column, or all its numbers in order) or `"images"`
             (some of each sort, with their index; channels averaged); by default what suits the
@@ -88,9 +90,12 @@ def plot_data_space(
     kind = checks.choice(kind or data_kind(values.shape[1:]), KINDS, "kind")
     draw = {"values": _values, "points": _points, "series": _series, "images": _images}[kind]
     shown = {
-        label: spread_out(np.flatnonzero(which))
+        label: np.flatnonzero(which) if kind == "images" else spread_out(np.flatnonzero(which))
         for label, which in zip(labels, (~strange, strange), strict=True)
     }
+    if score is not None and kind == "images":
+        highest = -np.asarray(score, dtype=float)
+        shown = {k: v[np.argsort(highest[v], kind="stable")] for k, v in shown.items()}
     return draw(axes, values, {k: v for k, v in shown.items() if len(v)}, labels[1], mark)
 
 
@@ -169,7 +174,7 @@ def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
     images = x.reshape(len(x), -1, *x.shape[-2:]).mean(1)
     rows: dict[str, Any] = {}
     for label, index in reversed(list(shown.items())):
-        most = MOST_SUSPICIOUS_ROWS if label == strange else 1
+        most = MOST_ROWS if label == strange or len(shown) == 1 else 1
         for row in range(min(most, -(-len(index) // IMAGES_IN_A_ROW))):
             part = index[row * IMAGES_IN_A_ROW :][:IMAGES_IN_A_ROW]
             rows[label.replace(" observations", "") + " " * row] = part
@@ -180,7 +185,7 @@ def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
     for i, index in enumerate(rows.values()):
         for j, n in enumerate(index):
             place = (j * (width + gap) + 1, i * (height + gap) + 1)
-            axes.text(*place, f"{n}", fontsize=8, color="white", va="top", bbox=box)
+            axes.text(*place, f"{n}", fontsize=9, color="white", va="top", bbox=box)
     axes.set(title="Data space")
     return axes
 
@@ -208,20 +213,27 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         ['other observations', 'mean']
     """
     span = [_wider(*ends) for ends in (axes.get_xlim(), axes.get_ylim())]
+    seen = [axes.dataLim.get_points().copy()]
     first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
     for label, (s, colour) in at.items():
         density = (z @ fitted.decoder(s[None].double())[0]).reshape(GRID, GRID).T.detach().cpu()
         levels = [share * float(density.max()) for share in LEVELS]
-        axes.contour(*span, density, levels=levels, colors=colour, linewidths=1.5)
+        drawn = axes.contour(*span, density, levels=levels, colors=colour, linewidths=1.5)
+        seen += [line for lines in drawn.allsegs for line in lines if len(line)]
         axes.plot([], [], color=colour, label=label)
+    every = np.concatenate(seen)
+    axes.dataLim.set_points(
+        np.stack([every.min(0), every.max(0)])
+    )  # of what is drawn, not of the grid
+    axes.autoscale_view()
     axes.legend(fontsize=9, loc="best")
     return axes
 
 
 def _wider(low: float, high: float) -> Tensor:
-    """A grid that reaches half as far again."""
-    margin = (high - low) / 4
+    """A grid that reaches twice as far."""
+    margin = (high - low) / 2
     return torch.linspace(float(low - margin), float(high + margin), GRID)
 
 

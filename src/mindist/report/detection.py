@@ -42,15 +42,13 @@ def plot_rejections(
         alpha: The nominal level, where it is the same everywhere.
 
     Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "detected": [False, True, False, True]}
-        ... )
+        >>> import pandas
         >>> from mindist.report import new_figure
+        >>> rows = {"method": "mds", "seed": 0, "epsilon": [0, 0.2], "dataset": 0}
         >>> figure, (axes,) = new_figure(1)
-        >>> plot_rejections(axes, rows).get_ylabel()
-        'rejection rate'
+        >>> axes = plot_rejections(axes, pandas.DataFrame({**rows, "detected": [0.0, 1.0]}))
+        >>> axes.get_xlabel(), axes.get_ylabel()
+        ('contaminated fraction ε', 'rejection rate')
     """
     plot_curves(axes, rows, "detected", by, series=series, anchors=anchors)
     if by == "alpha":

@@ -56,7 +56,10 @@ figure.inline svg image { image-rendering: auto; }
 figure.inline .scroll { background: none; border: 0; padding: 0; }
 figure.inline .scroll svg { min-width: var(--least); max-width: 52rem; }
 figcaption { color: var(--quiet); font-size: .875rem; max-width: 75ch; margin-top: .3rem; }
-@media print { figure.inline .scroll svg { min-width: 0; } .panels { gap: .5rem; } }
+@media print {
+  figure.inline .scroll svg { min-width: 0; }
+  .panels { gap: .5rem; grid-template-columns: repeat(auto-fit, minmax(7cm, 1fr)); }
+}
 """
 
 
@@ -108,8 +111,8 @@ def inline_figure(
         figure.savefig(buffer, format="svg", dpi=150, metadata=left_out)
     svg = themed(buffer.getvalue().decode(), name, alt)
     if grid > 2:
-        # On a phone each panel keeps a width of at least 6 rem: the figure scrolls in its own box.
-        svg = svg.replace("<svg ", f'<svg style="--least: {6 * grid}rem" ', 1)
+        # On a phone each panel keeps a width of 9 rem: the figure scrolls in a box of its own.
+        svg = svg.replace("<svg ", f'<svg style="--least: {9 * grid}rem" ', 1)
         svg = scrolling(f"Figure: {alt}", svg)
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure class="inline">{svg}{below}</figure>'
@@ -140,6 +143,8 @@ def themed(svg: str, name: str, alt: str) -> str:
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     for pattern in (r"<!--.*?-->", r"<metadata>.*?</metadata>", r"<style.*?</style>"):
         body = re.sub(pattern, "", body, flags=re.DOTALL)
+    # Markers are drawn in the style of where they are used, which the page may change.
+    body = re.sub(r'(<defs>\s*<path [^<>]*?) style="[^"]*"', r"\1", body)
     body = body.replace("xlink:href", "href")
     body = re.sub(r'(?<=\bid=")|(?<=href="#)|(?<=url\(#)', f"{name}-", body)
     body = re.sub(

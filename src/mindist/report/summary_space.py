@@ -61,7 +61,7 @@ def plot_summary_space(
     if "adapted" in places:
         arrow = {"arrowstyle": "->", "color": ADAPTED, "linewidth": 1.5}
         axes.annotate("", xy=places["adapted"], xytext=places["observed"], arrowprops=arrow)
-    for zorder, (label, (_, colour, marker)) in zip((5, 4, 3), points, strict=False):
+    for zorder, (label, (_, colour, marker)) in zip((4, 3, 5), points, strict=False):
         style = {"color": colour, "marker": marker, "edgecolors": "white", "linewidths": 0.8}
         axes.scatter(*places[label], s=90, label=label, zorder=zorder, clip_on=False, **style)
     axes.set(

@@ -8,7 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from mindist.report.before_after import plot_posteriors, plot_predictive
-from mindist.report.data_space import data_kind, plot_data_space, plot_density_contours
+from mindist.report.data_space import (
+    IMAGES_IN_A_ROW,
+    data_kind,
+    plot_data_space,
+    plot_density_contours,
+)
 from mindist.report.dataset.material import Draws, Material
 from mindist.report.dataset.words import number
 from mindist.report.evidence import plot_null_distance, plot_outlier_scores
@@ -103,7 +108,8 @@ def data_figure(material: Material) -> str:
     )
 
     def draw(axes: Any) -> Any:
-        plot_data_space(axes, material.x, outliers.numpy(), mark=MARK)
+        score = result.outlier_score.numpy()
+        plot_data_space(axes, material.x, outliers.numpy(), score=score, mark=MARK)
         if kind == "points":
             decoded: dict[str, tuple[Tensor, str]] = {}
             decoded["model at the observed summary"] = (result.s_obs, OBSERVED)
@@ -114,7 +120,8 @@ def data_figure(material: Material) -> str:
             plot_density_contours(axes, material.mds.fitted_, at)
         return axes
 
-    return inline_figure("data", alt, draw, size=(5.4, 4.2))
+    rows = 1 + min(2, -(-int(outliers.sum()) // IMAGES_IN_A_ROW))
+    return inline_figure("data", alt, draw, size=data_size(kind, rows))
 
 
 def posterior_figures(material: Material) -> list[str]:
@@ -145,12 +152,8 @@ def _posterior_figure(before: Any, after: Any, columns: list[int], names: list[s
 
     def draw(axes: Any) -> Any:
         given = [None if drawn is None else drawn[:, columns] for drawn in (before, after)]
-        if given[0] is None:
-            plot_posteriors(axes, given[1], names=names, labels=("at the adapted summary", ""))
-        else:
-            plot_posteriors(axes, *given, names=names)
-        axes.set_title("")
-        return axes
+        plot_posteriors(axes, *given, names=names)
+        return axes.set_title("")
 
     name = f"posterior-{'-'.join(map(str, columns))}"
     return inline_figure(name, f"Posterior of {title}: mean ± standard deviation {words}.", draw)
@@ -191,14 +194,23 @@ def predictive_figures(material: Material) -> list[str]:
 
 
 def _replicated_figure(x: Tensor, where: str) -> str:
-    labels = (f"simulated at the {where} summary", "")
+    labels, kind = ("simulated observations", ""), data_kind(x.shape[1:])
 
     def draw(axes: Any) -> Any:
         plot_data_space(axes, x, labels=labels)
-        return axes.set_title(f"One dataset simulated at the {where} summary")
+        return axes.set_title("")
 
     alt = f"One dataset simulated from the posterior at the {where} summary, to compare by eye."
-    return inline_figure(f"replicated-{where}", alt, draw)
+    return inline_figure(
+        f"replicated-{where}", alt, draw, size=data_size(kind, 2, (4.9, 3.5)), caption=alt
+    )
+
+
+def data_size(
+    kind: str, rows: int, otherwise: tuple[float, float] = (5.4, 4.2)
+) -> tuple[float, float]:
+    """Of a figure in data space, in inches: as high as its rows, where those are images."""
+    return (5.4, 0.3 + 0.8 * rows) if kind == "images" else otherwise
 
 
 def predictive_words(material: Material, name: str) -> str:

@@ -166,7 +166,8 @@ def draw(posterior: RobustPosterior, conditions: Conditions, num: int, seed: int
         warnings.simplefilter("always")
         theta = posterior.queries.sample((num,), conditions, budget, seed=seed)
     said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return Draws(theta.squeeze(-2).detach().cpu(), said)
+    theta = theta.squeeze(-2).detach().cpu()
+    return Draws(theta[theta.isfinite().all(1)], said)
 
 
 def predict(

@@ -33,7 +33,7 @@ def observation_table(material: Material) -> str:
             (f"{i}", float(i)),
             (f"{float(result.outlier_score[i]):.3f}", float(result.outlier_score[i])),
             (f"{float(result.weights[i]):.2f}", float(result.weights[i])),
-            (number(float(pull[i])), float(pull[i])),
+            (f"{float(pull[i]):.2g}", float(pull[i])),
             ("yes" if strange else "no", float(strange)),
         ]
         if small:

@@ -83,13 +83,13 @@ def _batch(call: Call, theta: Tensor, seed: int) -> tuple[Tensor | None, str]:
 def _one_by_one(call: Call, theta: Tensor, seed: int) -> tuple[Tensor, str]:
     rows, error = [], ""
     for i, one in enumerate(theta):
-        result = call(one, seed + i, None)
-        if isinstance(result, Problem):
+        first = result = call(one, seed + i, None)
+        if isinstance(first, Problem):
             result = call(one.numpy(), seed + i, None)
         if isinstance(result, Data):
             rows.append(torch.from_numpy(result.x))
-        else:
-            error = error or result.error
+        elif isinstance(first, Problem):
+            error = error or first.error
     shape = (0, call.n_obs, *(call.event or ()))
     return torch.stack(rows) if rows else torch.empty(shape), error
 

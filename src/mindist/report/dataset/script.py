@@ -82,32 +82,39 @@ button { font: inherit; color: var(--link); background: var(--back); cursor: poi
   border: 1px solid var(--line); border-radius: .4rem; padding: .2rem .7rem; }
 button:hover { background: var(--soft); }
 button:focus-visible, input:focus-visible { outline: 3px solid var(--mark); outline-offset: 2px; }
-th[scope=row] { white-space: normal; overflow-wrap: anywhere; min-width: 4.5rem; }
+th[scope=row] { font-weight: 500; white-space: normal; overflow-wrap: anywhere; min-width: 4.5rem; }
 .panels > div { min-width: 0; }
 #observations { width: 100%; max-width: 48rem; font-size: .875rem; }
-#observations th:first-child { text-align: right; }
+#observations th:first-child { text-align: right; min-width: 0; width: 4.5rem; }
 #observations thead th { padding: 0; }
 #observations thead button { border: 0; border-radius: 0; font-weight: 600; padding: .4rem .5rem;
   color: inherit; width: 100%; text-align: right; background: none; }
-#observations thead button::after { content: " \\2195"; color: var(--quiet); }
-#observations [aria-sort=descending] button::after { content: " \\2193"; color: var(--mark); }
-#observations [aria-sort=ascending] button::after { content: " \\2191"; color: var(--mark); }
+#observations thead button::after { content: "\\a0\\2195"; color: var(--quiet); }
+#observations [aria-sort=descending] button::after { content: "\\a0\\2193"; color: var(--mark); }
+#observations [aria-sort=ascending] button::after { content: "\\a0\\2191"; color: var(--mark); }
 #observations tbody button { padding: 0 .5rem; font-variant-numeric: tabular-nums;
   min-width: 3rem; text-align: right; }
 #observations button[aria-pressed=true] { background: var(--mark); color: var(--back); }
 #observations .strange td:last-child { color: var(--observed); font-weight: 600; }
-.lit path, .near path { stroke: var(--text) !important; stroke-width: 3 !important;
+.lit > path, .near > path { stroke: var(--text) !important; stroke-width: 3 !important;
   stroke-opacity: 1 !important; }
 .lit use, .near use { stroke: var(--text) !important; fill: var(--text) !important;
-  stroke-width: 3.5 !important; }
-.two { font-size: .875rem; }
+  stroke-width: 5 !important; }
 @media (max-width: 40rem) {
   th, td { padding: .3rem .25rem; }
   thead th, #observations thead button { white-space: normal; padding: .4rem .2rem; }
+  td { white-space: normal; }
   #observations { font-size: .8125rem; }
+  #observations th:first-child { width: 3rem; }
+  #observations th:not([aria-sort]) button::after { content: ""; }
   #observations tbody button { min-width: 2.4rem; padding: 0 .3rem; }
 }
-@media print { #controls, #said { display: none; } button { border: 0; color: inherit; } }
+@media print {
+  #controls, #said { display: none; }
+  button { border: 0; color: inherit; }
+  #observations { font-size: 8pt; }
+  #observations thead button::after { content: "" !important; }
+}
 """
 
 __all__ = ["SCRIPT", "STYLE"]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+from torch import Tensor
+
 from mindist.adaptation import Status
 from mindist.report.dataset.material import Draws, Material
+from mindist.report.table import mean_and_error
 
 STATISTICS = {
     "distance": "distance of the data from the decoder",
@@ -34,6 +37,32 @@ def number(value: float) -> str:
         ('0.000199', '12', '−1.23e+03', '0.05')
     """
     return f"{value:.3g}".replace("-", "−", 1) if value < 0 else f"{value:.3g}"
+
+
+def mean_and_spread(mean: float, spread: float) -> str:
+    """A mean and a standard deviation, to the same digits.
+
+    Example:
+        >>> mean_and_spread(-1.234, 0.5), mean_and_spread(-0.003, 1.0)
+        ('−1.23 ± 0.50', '0.0 ± 1.0')
+    """
+    text = mean_and_error(mean, spread)
+    head, _, rest = text.partition(" ")
+    head = head.removeprefix("-") if not head.strip("-0.") else head.replace("-", "−", 1)
+    return f"{head} {rest}".strip()
+
+
+def moments(values: Tensor) -> str:
+    """The mean and the standard deviation of samples `(n,)`.
+
+    Example:
+        >>> import torch
+        >>> moments(torch.tensor([1.0, 3.0])), moments(torch.zeros(0))
+        ('2.0 ± 1.4', 'no samples')
+    """
+    if len(values) < 2:
+        return "no samples"
+    return mean_and_spread(float(values.double().mean()), float(values.double().std()))
 
 
 def share(p: float) -> str:
@@ -136,11 +165,15 @@ def epsilon_sentence(material: Material) -> str:
 
 
 def draws_note(drawn: Draws, where: str, asked: int) -> str:
-    """What went wrong when a posterior was sampled, if anything did."""
-    if len(drawn.theta) >= asked and not drawn.said:
+    """That fewer samples were drawn than asked for, if so."""
+    if len(drawn.theta) >= asked:
         return ""
-    said = " ".join(drawn.said)
-    return f"At the {where} summary {len(drawn.theta):,} of {asked:,} samples were drawn. {said}"
+    found = f"only {len(drawn.theta):,}" if len(drawn.theta) else "none"
+    return (
+        f"Of {asked:,} samples at the {where} summary {found} could be drawn: the others lie "
+        "outside the prior, because that summary is far from those that the posterior was trained "
+        "on."
+    )
 
 
 __all__ = [
@@ -149,6 +182,8 @@ __all__ = [
     "draws_note",
     "epsilon_sentence",
     "headline",
+    "mean_and_spread",
+    "moments",
     "number",
     "outlier_sentences",
     "p_value_sentences",

@@ -34,7 +34,10 @@ from mindist.report.html import (
 )
 from mindist.report.inline import INLINE_STYLE
 from mindist.report.style import capital
-from mindist.report.table import Entry, Table, mean_and_error
+from mindist.report.table import Entry, Table
+
+MOST_BESIDE = 3
+"""Summaries whose pair plot leaves room for a table beside it."""
 
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 
@@ -165,17 +168,25 @@ def _verdict(material: Material) -> str:
 
 def _summaries(material: Material) -> str:
     result, bank = material.result, material.mds.fitted_.bank
-    header = ["Summary", "Observed", "Adapted", "Moved (sd)", "Simulated mean ± sd"]
+    header = ["Summary", "Observed", "Adapted", "Moved", "Simulated"]
     body = []
     for j, name in enumerate(material.summary_names):
         values = (result.s_obs[j], result.s_star[j], material.shift[j])
         observed, adapted, moved = (words.number(float(v)) for v in values)
-        simulated = mean_and_error(float(bank.centre[j]), float(bank.scale[j]))
+        simulated = words.mean_and_spread(float(bank.centre[j]), float(bank.scale[j]))
         texts = (name, observed, adapted, moved, simulated)
         body.append([Entry(text) for text in texts])
-    note = "Moved: in standard deviations of simulated summaries."
-    table = Table("Summaries", header, body, [note]).html()
-    return f'<div class="panels">{figures.summary_figure(material)}<div>{table}</div></div>'
+    note = (
+        "Simulated: mean ± standard deviation over simulated datasets. Moved: in those standard "
+        "deviations."
+    )
+    table, figure = (
+        Table("Summaries", header, body, [note]).html(),
+        figures.summary_figure(material),
+    )
+    if len(body) > MOST_BESIDE:
+        return join(figure, table)
+    return f'<div class="panels">{figure}<div>{table}</div></div>'
 
 
 def _distance(material: Material) -> str:
@@ -212,8 +223,8 @@ def _observations(material: Material) -> str:
 def _posterior(material: Material, asked: int) -> str:
     if not material.draws:
         return paragraph(
-            "No posterior was given. With result.report(path, x=x, mds=mds, posterior=posterior), "
-            "or mindist report --posterior, this section shows it before and after."
+            "Left out: it needs a posterior. With result.report(path, x=x, mds=mds, "
+            "posterior=posterior) this section shows it before and after the adaptation."
         )
     where = {"before": "observed", "after": "adapted"}
     notes = [words.draws_note(d, where[name], asked) for name, d in material.draws.items()]
@@ -225,10 +236,18 @@ def _posterior(material: Material, asked: int) -> str:
     panels = "".join(figures.posterior_figures(material))
     return join(
         paragraph(text),
-        *(paragraph(note, "note") for note in notes),
+        *(paragraph(note) for note in notes),
+        _warnings(material),
         f'<div class="panels">{panels}</div>',
         _moments(material).html(),
     )
+
+
+def _warnings(material: Material) -> str:
+    """What the posterior said while it was sampled, closed at first."""
+    said = dict.fromkeys(text for drawn in material.draws.values() for text in drawn.said)
+    text = "".join(paragraph(one, "note") for one in said)
+    return f"<details><summary>Warnings while sampling</summary>{text}</details>" if said else ""
 
 
 def _moments(material: Material) -> Table:
@@ -238,10 +257,7 @@ def _moments(material: Material) -> Table:
     for j, name in enumerate(material.theta_names):
         cells = [Entry(name)]
         for drawn in material.draws.values():
-            column = drawn.theta[:, j].double()
-            enough = len(column) > 1
-            told = mean_and_error(float(column.mean()), float(column.std())) if enough else ""
-            cells.append(Entry(told or "no samples"))
+            cells.append(Entry(words.moments(drawn.theta[:, j])))
         body.append(cells)
     return Table("Posterior mean ± standard deviation", header, body)
 
@@ -288,9 +304,9 @@ def _fit(material: Material) -> str:
         return ""
     header = ["Posterior at the", "All observations", "Observations as weighted"]
     note = (
-        "How many of 1 replicated datasets differ from another one by as much as the observed "
-        "data do: small where the posterior does not explain the data. Weighted: suspicious "
-        "observations count little, so this says whether the others are explained."
+        "The share of replicated datasets that differ from another one by at least as much as the "
+        "observed data do: small where the posterior does not explain the data. As weighted: "
+        "suspicious observations count little, so it says whether the others are explained."
     )
     return Table("Posterior-predictive p-value", header, body, [note]).html()
 
