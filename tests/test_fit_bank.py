@@ -157,7 +157,7 @@ def test_what_a_bank_cannot_serve_is_said(task, simulations):
         mds.fit(replace(bank, complete=False))
     with pytest.raises(ValueError, match="s: expected None with a bank"):
         mds.fit(bank, simulations[1].mean(1))
-    with pytest.raises(ValueError, match="s: expected the summaries that summary"):
+    with pytest.raises(ValueError, match="summary: expected the function that the bank was"):
         MinimumDistance(lambda x: x.mean(1) + 1, **OPTIONS).fit(bank)
     raw = banked(task, simulations, representation="raw")
     with pytest.raises(ValueError, match=r"decoder: .* keep='data'"):

@@ -10,6 +10,7 @@ import torch
 from mindist import MinimumDistance, Search
 from mindist.adaptation import Status
 from mindist.decoders import RidgeDecoder
+from mindist.summarise import Summariser
 
 PER_DATASET = (
     "s_obs",
@@ -550,3 +551,11 @@ def test_peak_memory_of_a_streamed_fit():
         [sys.executable, "-c", MEMORY_SCRIPT], capture_output=True, text=True, check=True
     )
     assert int(run.stdout) < 1_000_000
+
+
+def test_a_numpy_summary_that_takes_tensors_too_is_called_with_arrays():
+    """`.std(1)` of a tensor is another number than of an array, and np.concatenate takes both."""
+    x = torch.randn(5, 20, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    summarise = Summariser(lambda x: np.concatenate([x.mean(1), x.std(1)], axis=1))
+    torch.testing.assert_close(summarise(x)[:, 1:], x.std(1, correction=0))
+    assert summarise.numpy is True

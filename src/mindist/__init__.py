@@ -9,8 +9,7 @@ _HOMES = {
     "minimum_distance": ("MinimumDistance",),
     "observed": ("read_observed",),
     "posteriors": ("MisspecificationWarning", "RobustPosterior", "watch"),
-    "simulating": ("simulate",),
-    "simulation.bank": ("SimulationBank",),
+    "simulating": ("SimulationBank", "simulate"),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@ from mindist.observed import read_observed as read_observed
 from mindist.posteriors import MisspecificationWarning as MisspecificationWarning
 from mindist.posteriors import RobustPosterior as RobustPosterior
 from mindist.posteriors import watch as watch
+from mindist.simulating import SimulationBank as SimulationBank
 from mindist.simulating import simulate as simulate
-from mindist.simulation.bank import SimulationBank as SimulationBank
 
 __version__: str

@@ -35,11 +35,14 @@ def load_named(name: str, argument: str) -> Any:
     module = _run(Path(where), argument) if where.endswith(".py") else _import(where, argument)
     try:
         return reduce(getattr, attribute.split("."), module)
-    except AttributeError as error:
-        known = ", ".join(sorted(key for key in vars(module) if not key.startswith("_"))[:20])
-        raise ValueError(
-            f"{argument}: {where} has no {attribute} ({error}); it has {known}."
-        ) from None
+    except AttributeError:
+        raise ValueError(f"{argument}: {where} has no {attribute!r}. {_known(module)}") from None
+
+
+def _known(module: ModuleType) -> str:
+    """What a module defines, in words; what it has imported as a whole is left out."""
+    mine = [k for k, v in vars(module).items() if k[0] != "_" and not isinstance(v, ModuleType)]
+    return f"It has {', '.join(sorted(mine)[:20])}." if mine else "It defines nothing."
 
 
 _files: dict[Path, ModuleType] = {}  # each is executed once: its parts may belong together
@@ -50,7 +53,7 @@ def _run(path: Path, argument: str) -> ModuleType:
     if path in _files:
         return _files[path]
     if not path.is_file():
-        raise ValueError(f"{argument}: expected a Python file, found none at {path}.")
+        raise ValueError(f"{argument}: there is no file {path}.")
     # Not in sys.modules: its functions are pickled by value. Its neighbours can be imported.
     module = ModuleType(f"{path.stem} (named on the command line)")
     module.__file__ = str(path)

@@ -185,4 +185,4 @@ def estimate(
     return estimate_bank(sources, wanted, MinimumDistanceEmbedder(mds).rough, workers)
 
 
-__all__ = ["MinimumDistanceEmbedder", "estimate", "simulate"]
+__all__ = ["MinimumDistanceEmbedder", "SimulationBank", "estimate", "simulate"]

@@ -71,7 +71,9 @@ class Summariser:
             except Exception:
                 raise error from None
             self.numpy = not prefer_numpy
-        self.numpy = self.numpy or isinstance(s, np.ndarray)
+        if not self.numpy and isinstance(s, np.ndarray):
+            # NumPy's functions take tensors, whose own methods mean other things: .std(1), say.
+            self.numpy, s = True, self.summary(kinds[True])
         s = checks.summaries(s, len(few))
         self.dim = s.shape[1]
         alone = self._evaluate(few[:1])

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.errors import FAILURE
 from mindist.cli.options import (
     Alpha,
     Columns,
@@ -24,6 +23,7 @@ from mindist.cli.options import (
     Summary,
 )
 from mindist.cli.output import bar, print_json, say, waiting
+from mindist.cli.status import FAILURE
 from mindist.cli.tables import TABLES, check_suffix, write_table
 from mindist.cli.verdicts import (
     adaptation_values,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -64,9 +65,10 @@ def main(
     """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
 
 
-for function in (simulate, fit, train, check, adapt, sample, report):
-    app.command(rich_help_panel=DATA)(function)
-for function in (demo, tasks, reproduce, bench):
-    app.command(rich_help_panel=PAPER)(function)
+OF_DATA: tuple[Callable[..., None], ...] = (simulate, fit, train, check, adapt, sample, report)
+OF_THE_PAPER: tuple[Callable[..., None], ...] = (demo, tasks, reproduce, bench)
+for panel, functions in ((DATA, OF_DATA), (PAPER, OF_THE_PAPER)):
+    for function in functions:
+        app.command(rich_help_panel=panel)(function)
 
 __all__ = ["app"]

@@ -10,10 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mindist.cli.errors import CommandError, UsageError
+from mindist.cli.status import CommandError, UsageError
 from mindist.cli.user_code import load_user_code
 
 NOTE = "command.json"
+WRITERS = {"MinimumDistance": "mindist fit", "NeuralPosterior": "mindist train"}
 MAX_TEXT = 200  # characters of a note that are shown
 
 
@@ -92,8 +93,24 @@ def check_artefact(folder: Path, argument: str, command: str) -> None:
             f"{argument}: {folder} is a bank of simulations. Give the folder that `{command}` "
             "made of it."
         )
-    if not (folder / "mindist.json").is_file():
+    found = _kind(folder / "mindist.json")
+    if found is None:
         raise UsageError(f"{argument}: {folder} is not a folder that `{command}` wrote.")
+    if found in WRITERS and WRITERS[found] != command:
+        raise UsageError(
+            f"{argument}: {folder} was written by `{WRITERS[found]}`. Give the folder that "
+            f"`{command}` wrote."
+        )
+
+
+def _kind(file: Path) -> str | None:
+    """What an artefact says that it is; whether that is true is found out when it is loaded."""
+    from mindist.storage import read_json
+
+    if not file.is_file():
+        return None
+    header = read_json(file)
+    return str(header.get("kind")) if isinstance(header, dict) else ""
 
 
 def need_summary(summary: str | None, known: str | None = None, folder: Path | None = None) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import typer
 
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.errors import MISSPECIFIED
 from mindist.cli.options import (
     Alpha,
     Columns,
@@ -22,6 +21,7 @@ from mindist.cli.options import (
     Summary,
 )
 from mindist.cli.output import bar, print_json, waiting
+from mindist.cli.status import MISSPECIFIED
 from mindist.cli.verdicts import detection_values, print_verdicts
 
 

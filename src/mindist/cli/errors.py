@@ -11,30 +11,12 @@ from typing import Any
 
 import typer
 
+from mindist.cli.status import FAILURE, CommandError, StoppedError, UsageError
 from mindist.cli.user_code import place_in_user_code
 from mindist.cli.wording import in_words_of_the_command
 
-WELL_SPECIFIED, FAILURE, USAGE_ERROR, MISSPECIFIED, INTERRUPTED = 0, 1, 2, 3, 130
 # What mindist and the libraries below it raise with a text that is meant to be read.
 MEANT_TO_BE_READ = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
-
-
-class CommandError(Exception):
-    """Something went wrong: status 1."""
-
-    status = FAILURE
-
-
-class UsageError(CommandError):
-    """The command line asks for something that cannot be: status 2, and nothing was done."""
-
-    status = USAGE_ERROR
-
-
-class StoppedError(CommandError):
-    """Ctrl-C, with what to do next: status 130."""
-
-    status = INTERRUPTED
 
 
 @contextmanager
@@ -90,7 +72,7 @@ def extra(name: str) -> Iterator[None]:
         ...     import no_such_library
         Traceback (most recent call last):
             ...
-        mindist.cli.errors.CommandError: no_such_library is not installed. Install it with: pip ...
+        mindist.cli.status.CommandError: no_such_library is not installed. Install it with: pip ...
     """
     try:
         yield
@@ -130,7 +112,7 @@ def check_choice(value: str, known: Sequence[str], what: str) -> None:
         >>> check_choice("gausian", ["gaussian", "sir"], "task")
         Traceback (most recent call last):
             ...
-        mindist.cli.errors.UsageError: Unknown task 'gausian'. Did you mean 'gaussian'? Known: ...
+        mindist.cli.status.UsageError: Unknown task 'gausian'. Did you mean 'gaussian'? Known: ...
     """
     if value in known:
         return
@@ -139,16 +121,4 @@ def check_choice(value: str, known: Sequence[str], what: str) -> None:
     raise UsageError(f"Unknown {what} '{value}'.{hint} Known: {', '.join(known)}.")
 
 
-__all__ = [
-    "FAILURE",
-    "INTERRUPTED",
-    "MISSPECIFIED",
-    "USAGE_ERROR",
-    "WELL_SPECIFIED",
-    "CommandError",
-    "UsageError",
-    "check_choice",
-    "extra",
-    "interruptible",
-    "spoken",
-]
+__all__ = ["check_choice", "extra", "interruptible", "spoken"]

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import need_summary, open_bank, write_note
-from mindist.cli.errors import UsageError
+from mindist.cli.errors import extra
 from mindist.cli.options import Alpha, BankFolder, Json, Summary
-from mindist.cli.output import number, on_terminal, print_json, waiting
+from mindist.cli.output import number, on_terminal, print_json, say, waiting
 from mindist.cli.simulate import number_or_word
+from mindist.cli.status import UsageError
 from mindist.cli.user_code import load_user_code
 
 EMBEDDING = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")
@@ -46,8 +47,6 @@ def fit(
     json: Json = False,
 ) -> None:
     """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
-    from mindist.cli.errors import extra
-
     with waiting("Opening the bank"), extra("bank"):
         simulations = open_bank(bank)
     name = need_summary(summary, _own_name(simulations), bank)
@@ -62,6 +61,8 @@ def fit(
         function, simulations, preset, {k: v for k, v in given.items() if v is not None}
     )
     begin = time.monotonic()
+    if on_terminal():
+        say("Fitting: choosing what the kernel sees, reading the bank, calibrating ...")
     mds.fit(simulations, progress=on_terminal())
     mds.save(out)
     write_note(out, summary=name, bank=str(bank))

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mindist.cli.status import UsageError
+
 NAME = "FILE.py:NAME"
 
 
@@ -85,7 +87,8 @@ MissingValues = Annotated[
 Alpha = Annotated[
     float | None,
     typer.Option(
-        metavar="SHARE",
+        min=0,
+        max=1,
         help="Share of well-specified datasets that may be called misspecified; else as fitted.",
     ),
 ]
@@ -118,6 +121,8 @@ class DataOptions:
         """The `Observed` datasets, of observations of this shape."""
         from mindist.observed import read_observed
 
+        if not self.path.exists():
+            raise UsageError(f"DATA: there is no file {self.path}.")
         columns = None if self.columns is None else split(self.columns)
         return read_observed(
             self.path,

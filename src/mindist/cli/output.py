@@ -51,7 +51,9 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
 ) -> None:
     """A table on stdout; all columns but the first are numbers, to the right."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    if title is not None:
+        print(title)
+    table = Table(box=None, pad_edge=False)
     for i, name in enumerate(columns):
         table.add_column(name, justify="right" if i else "left", overflow="fold")
     for row in rows:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from mindist.cli.artefacts import check_artefact, noted
-from mindist.cli.errors import UsageError, extra
+from mindist.cli.errors import extra
 from mindist.cli.output import say
+from mindist.cli.status import UsageError
 from mindist.cli.user_code import load_user_code
 
 KINDS = "a folder that `mindist train` wrote, file.py:name, or a pickle of sbi's with --trust"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.errors import UsageError, extra
+from mindist.cli.errors import extra
 from mindist.cli.options import (
     NAME,
     Alpha,
@@ -31,6 +31,7 @@ from mindist.cli.options import (
 )
 from mindist.cli.output import print_json, waiting
 from mindist.cli.posterior import load_posterior
+from mindist.cli.status import UsageError
 from mindist.cli.tables import check_suffix
 from mindist.cli.user_code import load_user_code
 from mindist.cli.verdicts import adaptation_values, print_verdicts

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.errors import UsageError, extra
 from mindist.cli.options import (
     Alpha,
     Columns,
@@ -30,10 +29,11 @@ from mindist.cli.options import (
 )
 from mindist.cli.output import bar, number, print_json, print_table, waiting
 from mindist.cli.posterior import load_posterior
-from mindist.cli.tables import check_suffix, write_table
-from mindist.cli.verdicts import detection_values, print_verdicts
+from mindist.cli.samples import FORMATS, NETCDF, check_room, write_netcdf, write_samples
+from mindist.cli.status import UsageError
+from mindist.cli.tables import check_suffix
+from mindist.cli.verdicts import MAX_LISTED, detection_values, print_verdicts
 
-FORMATS = (".nc", ".csv", ".parquet", ".npy")
 QUANTILES = (0.05, 0.5, 0.95)
 STATISTICS = ("mean", "sd", "q05", "q50", "q95")
 
@@ -65,15 +65,13 @@ def sample(
         options = DataOptions(data, columns, dataset_column, key, missing)
         observed = options.read(estimator.event_shape)
         robust = robust_posterior(load_posterior(posterior, prior, trust=trust), estimator)
-    if out is not None and out.suffix.lower() in (".nc", ".npy") and len(observed) > 1:
-        raise UsageError(
-            f"--out: {out.suffix} files hold one dataset, and {data} has {len(observed)}. Write "
-            "a .csv or .parquet, which has a column `dataset`."
-        )
+    check_room(out, observed, data)
     drawn = draw_all(robust, observed, num, seed)
     labels = parameter_names(names, drawn[0].shape[1])
-    if out is not None:
-        _write(out, drawn, labels, robust, observed)
+    if out is not None and out.suffix.lower() == NETCDF:
+        write_netcdf(out, robust, observed[0], num_samples=num, names=labels, seed=seed)
+    elif out is not None:
+        write_samples(out, drawn, labels, observed.names)
     rows = [
         row | {"num_samples": len(samples), "posterior": statistics(samples, labels)}
         for row, samples in zip(_detections(robust, observed), drawn, strict=True)
@@ -142,26 +140,6 @@ def _detections(robust: Any, observed: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def _write(out: Path, drawn: list[Any], names: list[str], robust: Any, observed: Any) -> None:
-    suffix = out.suffix.lower()
-    if suffix == ".npy":
-        import numpy as np
-
-        np.save(out, drawn[0].numpy())
-    elif suffix == ".nc":
-        with extra("arviz"):
-            from mindist.posteriors.arviz_export import write_netcdf
-        write_netcdf(out, robust, observed[0], drawn[0], names)
-    else:
-        several = len(drawn) > 1
-        sizes = zip(observed.names, drawn, strict=True)
-        which = {"dataset": [name for name, samples in sizes for _ in range(len(samples))]}
-        values = [
-            [row[i] for samples in drawn for row in samples.tolist()] for i in range(len(names))
-        ]
-        write_table(out, (which if several else {}) | dict(zip(names, values, strict=True)))
-
-
 def _print(rows: list[dict[str, Any]], alpha: float, out: Path | None) -> None:
     print_verdicts(rows, alpha)
     if len(rows) == 1:
@@ -170,10 +148,31 @@ def _print(rows: list[dict[str, Any]], alpha: float, out: Path | None) -> None:
         title = f"Posterior at the {moved} summary, {rows[0]['num_samples']:,} samples:"
         print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title=title)
     else:
-        adapted = sum(row["adapted"] for row in rows)
-        print(f"Sampled for {len(rows)} datasets, for {adapted} of them at an adapted summary.")
+        _print_several(rows)
     if out is not None:
         print(f"Written: {out}")
+
+
+def _print_several(rows: list[dict[str, Any]]) -> None:
+    adapted = sum(row["adapted"] for row in rows)
+    title = "Posterior means and standard deviations"
+    shown = [row for row in rows if row["posterior"]][:MAX_LISTED]
+    if not shown:
+        return
+    cells = [
+        [
+            str(row["dataset"]),
+            *(f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"]),
+        ]
+        for row in shown
+    ]
+    few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
+    names = [p["name"] for p in shown[0]["posterior"]]
+    print_table(
+        ("dataset", *names),
+        cells,
+        title=f"{title}{few}, for {adapted} of {len(rows)} at an adapted summary:",
+    )
 
 
 __all__ = ["parameter_names", "robust_posterior", "sample"]

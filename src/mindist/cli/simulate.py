@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import need_summary
-from mindist.cli.errors import UsageError, extra, interruptible
+from mindist.cli.errors import extra, interruptible
 from mindist.cli.options import NAME, Json, Seed, Summary
 from mindist.cli.output import print_json
+from mindist.cli.status import UsageError
 from mindist.cli.user_code import load_user_code
 
 
@@ -109,7 +110,8 @@ def estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bo
     """Say what a bank would take."""
     from mindist import simulating
 
-    expected = simulating.estimate(*sources, num, **settings)
+    prior, simulator, summary = sources
+    expected = simulating.estimate(prior, simulator, summary, num, **settings)
     if json:
         schema, took = expected.schema, {"seconds_each": expected.each, "timed": expected.timed}
         sizes = {"memory_bytes": int(expected.memory), "disk_bytes": int(expected.disk)}
@@ -123,9 +125,10 @@ def build(sources: list[Any], num: int, settings: dict[str, Any], out: Path, *, 
     """Simulate, and say what is there."""
     from mindist import simulating
 
+    prior, simulator, summary = sources
     begin = time.monotonic()
     with interruptible("The same command goes on from here."), extra("bank"):
-        bank = simulating.simulate(*sources, num, out=out, **settings)
+        bank = simulating.simulate(prior, simulator, summary, num, out=out, **settings)
     seconds = time.monotonic() - begin
     if not json:
         print(f"{bank.report()} They are in {out} ({seconds:.0f} s).")

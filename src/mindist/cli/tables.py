@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mindist.cli.errors import CommandError, UsageError, extra
+from mindist.cli.errors import extra
+from mindist.cli.status import CommandError, UsageError
 
 TABLES = (".csv", ".parquet")
 

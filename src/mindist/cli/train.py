@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from mindist.cli.artefacts import open_bank, write_note
-from mindist.cli.errors import UsageError, check_choice, extra
+from mindist.cli.errors import check_choice, extra
 from mindist.cli.options import BankFolder, Json, Prior, Seed
 from mindist.cli.output import on_terminal, print_json, prints_to_stderr, waiting
 from mindist.cli.posterior import load_prior
+from mindist.cli.status import UsageError
 
 MAX_EPOCHS = 2**31 - 1
 

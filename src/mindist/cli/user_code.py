@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from mindist.cli.status import UsageError
 from mindist.named import load_named
 
 _named: set[Path] = set()  # files whose errors are the user's
@@ -23,8 +24,6 @@ def load_user_code(name: str, option: str) -> Any:
         name: Such as `"model.py:summary"`.
         option: Where it was named, for messages.
     """
-    from mindist.cli.errors import UsageError
-
     where = name.rpartition(":")[0]
     if where.endswith(".py"):
         _named.add(Path(where).expanduser().resolve())
@@ -43,7 +42,7 @@ def load_user_code(name: str, option: str) -> Any:
 def place_in_user_code(error: BaseException) -> str | None:
     """Where in the user's files an error arose, in words; None if it did not arise there."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename) in _named:
-        return f"{Path(error.filename).name}, line {error.lineno},"
+        return Path(error.filename).name
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename) in _named]
     if not own:

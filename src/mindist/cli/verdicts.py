@@ -38,16 +38,11 @@ def adaptation_values(name: Any, n_obs: int, result: Any) -> dict[str, Any]:
 
 def verdict(values: dict[str, Any], alpha: float) -> str:
     """Whether one dataset could have come from the simulator, in words."""
-    p = number(values["p_value"])
+    p = f"p-value {number(values['p_value'])}, level {number(alpha)}"
+    share = f"{100 * values['p_value']:.2g}%"
     if values["misspecified"]:
-        return (
-            f"Misspecified: of simulated datasets only a share of {p} look as unlike simulations "
-            f"(p-value {p}, level {number(alpha)})."
-        )
-    return (
-        f"Not misspecified: a share of {p} of simulated datasets look at least as unlike "
-        f"simulations (p-value {p}, level {number(alpha)})."
-    )
+        return f"Misspecified: only {share} of simulated datasets look as odd as this one ({p})."
+    return f"Not misspecified: {share} of simulated datasets look as odd as this one ({p})."
 
 
 def print_verdicts(rows: list[dict[str, Any]], alpha: float) -> None:
@@ -112,6 +107,7 @@ def print_adaptations(rows: list[dict[str, Any]]) -> None:
 
 
 __all__ = [
+    "MAX_LISTED",
     "adaptation_values",
     "detection_values",
     "print_adaptation",

@@ -18,6 +18,12 @@ HEADS = {
     "prior": "PRIOR: ",
     "simulator": "SIMULATOR: ",
     "trust": "",
+    "x": "",
+    "alpha": "--alpha: ",
+    "bandwidth": "--bandwidth: ",
+    "representation": "--representation: ",
+    "theta_names": "--names: ",
+    "names": "--names: ",
 }
 PHRASES = {
     "Pass missing='drop' to leave": "Use --missing drop to leave",
@@ -49,7 +55,7 @@ def in_words_of_the_command(text: str) -> str:
     head = re.match(r"(\w+): ", text)
     if head is not None and head[1] in HEADS:
         text = HEADS[head[1]] + text[head.end() :]
-    return text[:1].upper() + text[1:] if not text.startswith("-") else text
+    return text
 
 
 __all__ = ["in_words_of_the_command"]

@@ -162,7 +162,12 @@ def _check_summary(summarise: Summariser, x: Tensor, s: Tensor) -> None:
         again = Summariser(summarise.summary)
         if checks.agree(s, again(x, prefer_numpy=True)):
             summarise.numpy, computed = again.numpy, s
-    checks.given_summaries(s, computed)
+    if not checks.agree(s, computed):
+        raise ValueError(
+            "summary: expected the function that the bank was simulated with, which gives "
+            f"{s[0].tolist()} on its first dataset, got one that gives {computed[0].tolist()}. "
+            "Pass the same function (and, for a network, the same weights), or simulate again."
+        )
 
 
 def _function(representation: Any) -> Any:

@@ -54,11 +54,6 @@ def make_table(
         request: What the user said.
     """
     event = (num_columns,) if request.event_shape is None else request.event_shape
-    if math.prod(event) != num_columns:
-        raise ValueError(
-            f"columns: expected {math.prod(event)} columns for an observation of shape {event}, "
-            f"got {num_columns}. Choose them with columns=[...]."
-        )
     if keys is None:
         return TableSource([0], event, blocks)
     names: dict[Any, None] = {}
@@ -86,8 +81,19 @@ def choose_columns(numeric: Sequence[str], every: Sequence[str], request: Reques
             raise ValueError(f"columns: {request.path} has {what} {name!r}. It has {listed}.")
         if name not in numeric:
             raise not_numbers(f"columns: {request.path}, {name!r}", "a column of something else")
+    event = request.event_shape
+    if chosen and event is not None and len(chosen) != math.prod(event):
+        wanted = math.prod(event)
+        got = ", ".join(repr(name[:80]) for name in chosen[:20]) + (", ..." if chosen[20:] else "")
+        raise ValueError(
+            f"columns: expected {wanted} column{'s' if wanted > 1 else ''} for an observation of "
+            f"shape {event}, got {len(chosen)}: {got}. Choose them with columns=[...]."
+        )
     if not chosen:
-        raise ValueError(f"columns: {request.path} has no column of numbers. It has {listed}.")
+        raise ValueError(
+            f"columns: {request.path} has no column of numbers. It has {listed}. One word in a "
+            "column makes it one of text; what is missing should be left empty, or be NA or NaN."
+        )
     return chosen
 
 

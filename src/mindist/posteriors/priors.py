@@ -16,6 +16,7 @@ from torch.distributions import Distribution, Independent, constraints
 from mindist.simulation.sources import draw_prior
 
 MAX_SEED = 2**31
+NUM_DRAWS = 1_000  # for mean and standard deviation, which need not be exact
 
 
 class FunctionPrior(Distribution):
@@ -34,7 +35,19 @@ class FunctionPrior(Distribution):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        super().__init__(event_shape=self._draw(1, 0).shape[1:], validate_args=False)
+        some = self._draw(NUM_DRAWS, 0)
+        self._mean, self._stddev = some.mean(0), some.std(0)
+        super().__init__(event_shape=some.shape[1:], validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of some draws, by which sbi scales parameters."""
+        return self._mean
+
+    @property
+    def stddev(self) -> Tensor:
+        """The standard deviation of some draws."""
+        return self._stddev
 
     @property
     def support(self) -> Any:
