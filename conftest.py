@@ -18,6 +18,7 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
 def pytest_runtest_setup() -> None:
     torch.set_grad_enabled(True)  # which importing BayesFlow, as some tests do, turns off
 
+
 # Of the docs site, where Sphinx may be missing; the site has a test of its own.
 collect_ignore = ["docs/conf.py", "docs/links.py", "docs/mathml.py"]
 

@@ -11,8 +11,8 @@ import mindist
 ROOT = Path(__file__).parents[1]
 OPTIONAL = {
     "arviz", "bayesflow", "cloudpickle", "dask", "distributed", "h5py", "joblib", "keras", "lampe",
-    "matplotlib", "nflows", "pandas", "pyarrow", "ray", "rich", "sbi", "seaborn", "sklearn", "typer",
-    "xarray", "zarr", "zuko"
+    "matplotlib", "nflows", "pandas", "pyarrow", "ray", "rich", "sbi", "seaborn", "sklearn",
+    "typer", "xarray", "zarr", "zuko"
 }  # fmt: skip
 LATER = {"numba", "llvmlite", "scipy"}  # imported by the first embedding, or the first detector
 
