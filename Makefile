@@ -7,7 +7,7 @@ INSTALLED := .venv/installed
 # A process for each core, each with whole test files: their fixtures are trained once.
 IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
-.PHONY: demo bench test fast lint types layers tabpfn clean
+.PHONY: demo bench test fast lint types layers docs figures tabpfn clean
 
 demo: $(INSTALLED)  ## train, contaminate, compare: one table and one figure
 	$(BIN)/python -m mindist.experiments.demo
@@ -15,7 +15,7 @@ demo: $(INSTALLED)  ## train, contaminate, compare: one table and one figure
 bench: $(INSTALLED)  ## ratios to other ways of doing the same: tables and figures in results/bench/full
 	$(BIN)/mindist bench $(BENCH)
 
-test: lint types layers  ## what CI runs
+test: lint types layers docs  ## what CI runs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(IN_PARALLEL)
 
 fast: $(INSTALLED)  ## the tests without the slow ones
@@ -31,11 +31,19 @@ types: $(INSTALLED)
 layers: $(INSTALLED)
 	$(BIN)/lint-imports
 
+docs: $(INSTALLED)  ## the site, in docs/_build/html; a warning is an error
+	KERAS_BACKEND=torch OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+figures: $(INSTALLED)  ## draw the figures of the docs again
+	$(BIN)/python docs/landing_figure.py
+	$(BIN)/python docs/architecture_figure.py
+	$(BIN)/python tests/pages.py docs/tutorials/*.md
+
 tabpfn: $(INSTALLED)  ## fetch the checkpoint that NPE-PFN needs, and check its hash
 	$(BIN)/python scripts/fetch_tabpfn.py
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist docs/_build
 
 # torch comes first, at its pinned version, so that no other package picks the build.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -19,6 +19,10 @@ def pytest_runtest_setup() -> None:
     torch.set_grad_enabled(True)  # which importing BayesFlow, as some tests do, turns off
 
 
+# Of the docs site, where Sphinx may be missing; the site has a test of its own.
+collect_ignore = ["docs/conf.py", "docs/links.py", "docs/mathml.py"]
+
+
 @pytest.fixture(autouse=True)
 def seed() -> None:
     torch.manual_seed(0)

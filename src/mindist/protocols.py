@@ -31,6 +31,13 @@ class Summary(Protocol):
 
     It treats the B datasets independently. Tensors in, tensors out; a function written for NumPy
     arrays is recognised when `MinimumDistance.fit` first calls it.
+
+    Example:
+        >>> def mean_and_spread(x: Tensor) -> Tensor:
+        ...     return torch.cat([x.mean(1), x.std(1).log()], dim=1)
+        >>> summary: Summary = mean_and_spread
+        >>> summary(torch.randn(3, 50, 2)).shape
+        torch.Size([3, 4])
     """
 
     def __call__(self, x: Any, /) -> Any:
@@ -39,7 +46,14 @@ class Summary(Protocol):
 
 @runtime_checkable
 class FeatureMap(Protocol):
-    """A finite-dimensional feature map z: observations `(..., *event)` to `(..., K)`."""
+    """A finite-dimensional feature map z: observations `(..., *event)` to `(..., K)`.
+
+    Example:
+        >>> from mindist.features import FourierFeatures
+        >>> features = FourierFeatures.draw((2,), 16, bandwidth=1.0, generator=torch.Generator())
+        >>> isinstance(features, FeatureMap), features.num_features
+        (True, 16)
+    """
 
     @property
     def num_features(self) -> int:
@@ -61,6 +75,14 @@ class Decoder(Protocol):
     The last layer is exposed because it makes the search cheap: the residual
     :math:`\mu(s) - \bar z` lives, up to a constant, in the row space of :math:`W`.
     A decoder without such a layer has :math:`h = \mu`, :math:`W = I`, :math:`b = 0`.
+
+    Example:
+        >>> from mindist.decoders import RidgeDecoder
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> s, z_bar = torch.rand(100, 5, generator=generator).split([1, 4], dim=1)
+        >>> decoder: Decoder = RidgeDecoder().fit(s, z_bar, generator=generator)
+        >>> decoder(s[:3].double()).shape
+        torch.Size([3, 4])
     """
 
     weight: Tensor
@@ -99,7 +121,13 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class DensityDecoder(Protocol):
-    r"""What a decoder adds that knows the density :math:`q(x \mid s)` and can draw from it."""
+    r"""What a decoder adds that knows the density :math:`q(x \mid s)` and can draw from it.
+
+    Example:
+        >>> from mindist.decoders import FlowDecoder, RidgeDecoder
+        >>> isinstance(FlowDecoder(), DensityDecoder), isinstance(RidgeDecoder(), DensityDecoder)
+        (True, False)
+    """
 
     def log_prob(self, x: Tensor, s: Tensor, /) -> Tensor:
         """log q(x given s), `(B, N)`, of datasets `(B, N, *event)` at summaries `(B, d_s)`."""
@@ -110,7 +138,13 @@ class DensityDecoder(Protocol):
 
 @runtime_checkable
 class CosineDecoder(Protocol):
-    """What a decoder adds whose basis are cosines: second derivatives, and a compiled search."""
+    """What a decoder adds whose basis are cosines: second derivatives, and a compiled search.
+
+    Example:
+        >>> from mindist.decoders import MLPDecoder, RidgeDecoder
+        >>> isinstance(RidgeDecoder(), CosineDecoder), isinstance(MLPDecoder(), CosineDecoder)
+        (True, False)
+    """
 
     def curvature(self, s: Tensor, force: Tensor, /) -> Tensor:
         """The sum of `(B, H)` times the second derivatives of h at `(B, d_s)`, `(B, d_s, d_s)`."""
@@ -121,14 +155,29 @@ class CosineDecoder(Protocol):
 
 @runtime_checkable
 class LeaveOneOut(Protocol):
-    """A decoder that knows, in closed form, how it would do on each simulation without it."""
+    """A decoder that knows, in closed form, how it would do on each simulation without it.
+
+    Example:
+        >>> from mindist.decoders import MLPDecoder, RidgeDecoder
+        >>> isinstance(RidgeDecoder(), LeaveOneOut), isinstance(MLPDecoder(), LeaveOneOut)
+        (True, False)
+    """
 
     def leave_one_out(self, s: Tensor, z_bar: Tensor, /) -> Tensor:
         """Squared distances `(M,)` of the simulations it was fitted on, each held out in turn."""
 
 
 class StoredChunk(Protocol):
-    """Consecutive simulations of a bank, as NumPy arrays."""
+    """Consecutive simulations of a bank, as NumPy arrays.
+
+    Example:
+        >>> import numpy as np
+        >>> from types import SimpleNamespace
+        >>> data = {"s": np.zeros((4, 2)), "z_bar": None, "x": np.zeros((4, 9, 1))}
+        >>> chunk: StoredChunk = SimpleNamespace(**data)
+        >>> chunk.s.shape, chunk.z_bar is None
+        ((4, 2), True)
+    """
 
     @property
     def theta(self) -> NDArray[Any]:
@@ -151,6 +200,12 @@ class StoredSimulations(Protocol):
     """A bank of simulations in random order, larger than memory: `mindist.SimulationBank` is one.
 
     The first datasets, its pilot, are always kept: an embedding is chosen on them.
+
+    Example:
+        >>> from mindist import SimulationBank
+        >>> bank: type[StoredSimulations] = SimulationBank
+        >>> is_bank(bank)
+        True
     """
 
     def __len__(self) -> int:

@@ -30,6 +30,10 @@ class StreamFailure:
     Arguments:
         index: Of the dataset in the stream, from 0.
         message: What was wrong with it.
+
+    Example:
+        >>> StreamFailure(3, "x: expected finite values, got NaN.").index
+        3
     """
 
     index: int
@@ -83,6 +87,15 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
         adapt: Adapts batches `(B, N, *event)`.
         datasets: Datasets `(N, *event)`, tensors or NumPy arrays, read once.
         event_shape: The shape of one observation.
+
+    Example:
+        >>> import torch
+        >>> from mindist import MinimumDistance
+        >>> x = torch.randn(600, 20, 2, generator=torch.Generator().manual_seed(0))
+        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+        >>> stream = mds.adapt_stream(iter([x[0], x[1, :9]]))
+        >>> [index for index, _ in stream], stream.report.total
+        ([0, 1], 2)
     """
 
     def __init__(

@@ -47,6 +47,11 @@ class Influence:
         feedback: The largest absolute eigenvalue of T, `(B,)`: how much of a difference between two
             summaries is left when each is searched for with the weights of the other; 0 for fixed
             weights.
+
+    Example:
+        >>> found = Influence(torch.zeros(3, 20, 2), torch.eye(2).expand(3, 2, 2), torch.zeros(3))
+        >>> found[torch.tensor([1])].value.shape
+        torch.Size([1, 20, 2])
     """
 
     value: Tensor

@@ -102,6 +102,13 @@ def choose_representation(
         bandwidth: The rule for the bandwidth, which is applied to each representation; an
             efficiency comes later, and the median distance stands for it here.
         generator: Draws features; by default from a fixed seed.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> centre = torch.randn(300, 1, 2, generator=generator)
+        >>> x = centre + torch.randn(300, 20, 2, generator=generator)
+        >>> choose_representation(x, x.mean(1), "median")
+        'identity'
     """
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     names = candidates(tuple(x.shape[2:]))

@@ -20,7 +20,12 @@ T = TypeVar("T", bound="Detection")
 
 
 class Status(str, Enum):
-    """What became of one observed dataset."""
+    """What became of one observed dataset.
+
+    Example:
+        >>> str(Status.KEPT_OBSERVED), Status("stalled").message
+        ('kept_observed', '...')
+    """
 
     WELL_SPECIFIED = "well_specified"
     CONVERGED = "converged"
@@ -66,6 +71,14 @@ class Detection:
         misspecified: Whether `p_value` is at most alpha, `(B,)`.
         threshold: The squared distance that a share alpha of simulated datasets exceed. It decides
             where the distance alone is the test.
+
+    Example:
+        >>> from mindist import MinimumDistance
+        >>> x = torch.randn(500, 20, 2, generator=torch.Generator().manual_seed(0))
+        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+        >>> detection = mds.detect(torch.stack([x[0], x[0] + 9]))
+        >>> len(detection), detection.misspecified, detection[1].p_value < 0.01
+        (2, tensor([False,  True]), tensor(True))
     """
 
     s_obs: Tensor
@@ -134,6 +147,19 @@ class Adaptation(Detection):
             not adapted of what a search without weights would find near `s_obs`.
         excess: What it has beyond the covariance of a summary of simulated data, which a posterior
             knows of, `(B, d_s, d_s)`; 0 where not adapted, and where that one is not known.
+
+    Example:
+        >>> from mindist import MinimumDistance
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(2_000, 1, 2, generator=generator) + torch.randn(
+        ...     2_000, 50, 2, generator=generator
+        ... )
+        >>> mds = MinimumDistance(lambda x: x.mean(1)).fit(x)
+        >>> result = mds.adapt(torch.cat([x[0, 5:], 4 + torch.rand(5, 2, generator=generator)]))
+        >>> bool(result.adapted), bool(result.outliers[45:].all())
+        (True, True)
+        >>> result.message
+        'adapted: the summary was moved to the nearest decoded embedding'
     """
 
     s_star: Tensor

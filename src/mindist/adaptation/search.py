@@ -46,6 +46,11 @@ class Problem:
         z_bar: Their mean embeddings `(B, K)`.
         cloud: Where datasets with such embeddings have their summaries, if it is known already.
         mu_obs: The decoder's embeddings at `s_obs`, `(B, K)`, if they are known already.
+
+    Example:
+        >>> problem = Problem(torch.zeros(3, 20, 2), torch.zeros(3, 2), torch.zeros(3, 16))
+        >>> problem[torch.tensor([0, 2])].s_obs.shape
+        torch.Size([2, 2])
     """
 
     x: Tensor

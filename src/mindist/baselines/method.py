@@ -33,7 +33,18 @@ BLOCK_DATASETS = 1_000  # summarised at once
 
 @runtime_checkable
 class Method(Protocol):
-    """A posterior over parameters given raw datasets."""
+    """A posterior over parameters given raw datasets.
+
+    Example:
+        >>> from mindist.baselines import train_method
+        >>> from mindist.tasks import GaussianTask
+        >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
+        >>> theta = task.sample_prior(200, generator)
+        >>> x = task.simulate(theta, generator=generator)
+        >>> options = Options(training=Training(density_estimator="mdn", max_num_epochs=1))
+        >>> isinstance(train_method("npe", task, theta, x, options), Method)
+        True
+    """
 
     def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
         """Samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
@@ -57,6 +68,10 @@ class Training:
         batch_size: Of a gradient step.
         max_num_epochs: At most so many passes ("until convergence": the paper).
         stop_after_epochs: Passes without a lower held-out loss before stopping.
+
+    Example:
+        >>> Training(density_estimator="mdn", max_num_epochs=5).learning_rate
+        0.0005
     """
 
     density_estimator: str = "nsf"
@@ -90,6 +105,10 @@ class Options:
         uncertainty: Of MDS, as in `RobustPosterior`.
         checkpoint: Path of the TabPFN weights of NPE-PFN; by default where `make tabpfn` put them.
         seed: Of everything random in training.
+
+    Example:
+        >>> Options(penalty=5.0, search={"restarts": 3}).training.density_estimator
+        'nsf'
     """
 
     training: Training = field(default_factory=Training)
@@ -118,6 +137,11 @@ class Simulations:
         x: Simulated datasets `(M, N, *event)`; or an iterable of chunks of them, which can be
             iterated more than once, for tasks whose simulations do not fit into memory.
         s: The task's summaries `(M, d_s)`, if they are known already.
+
+    Example:
+        >>> simulations = Simulations(torch.zeros(4, 1), torch.ones(4, 10, 2))
+        >>> simulations.summaries(lambda x: x.mean(1)).shape
+        torch.Size([4, 2])
     """
 
     theta: Tensor

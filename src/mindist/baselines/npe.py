@@ -24,6 +24,18 @@ class NeuralPosterior(SummaryQueries):
     """A neural posterior, queried at the summary of the observed data, contaminated or not.
 
     Its attributes `posterior` and `summary` are what the other methods build on.
+
+    Example:
+        >>> import torch
+        >>> from mindist.baselines import Options, Training, train_method
+        >>> from mindist.tasks import GaussianTask
+        >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
+        >>> theta = task.sample_prior(200, generator)
+        >>> x = task.simulate(theta, generator=generator)
+        >>> options = Options(training=Training(density_estimator="mdn", max_num_epochs=1))
+        >>> npe = train_method("npe", task, theta, x, options)
+        >>> npe.sample((5,), x[0], seed=0).shape, npe.used_summary(x[:3]).shape
+        (torch.Size([5, 2]), torch.Size([3, 2]))
     """
 
 

@@ -53,6 +53,16 @@ class FlowDecoder:
         max_epochs: Passes over the pairs at most.
         patience: Stop after so many passes without a lower held-out loss.
         progress: Whether to show a progress bar while fitting.
+
+    Example:
+        >>> from mindist.features import FourierFeatures
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(200, 10, 1, generator=generator)
+        >>> features = FourierFeatures.draw((1,), 16, bandwidth=1.0, generator=generator)
+        >>> decoder = FlowDecoder(num_points=5, max_epochs=1)
+        >>> given = {"x": x[:, :5], "features": features, "generator": generator}
+        >>> decoder.fit(x.mean(1), features.mean(x), **given)(torch.zeros(3, 1)).shape
+        torch.Size([3, 16])
     """
 
     def __init__(

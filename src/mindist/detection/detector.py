@@ -41,6 +41,13 @@ class Detector:
         regressed: The covariance of its residuals.
         test: The joint null.
         num_obs: Observations in each simulated dataset.
+
+    Example:
+        >>> from mindist import MinimumDistance
+        >>> x = torch.randn(500, 20, 2, generator=torch.Generator().manual_seed(0))
+        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+        >>> len(mds.fitted_.detector.kernels), mds.fitted_.detector.num_obs
+        (2, 20)
     """
 
     kernels: tuple[ResidualStatistics, ...]

@@ -25,6 +25,12 @@ class ObservedBatch:
     Arguments:
         index: Which of the datasets they are.
         x: The datasets `(B, N, *event)`.
+
+    Example:
+        >>> import torch
+        >>> batch = ObservedBatch((0, 2), torch.zeros(2, 10, 1))
+        >>> [(i, tuple(x.shape)) for i, x in zip(batch.index, batch.x)]
+        [(0, (10, 1)), (2, (10, 1))]
     """
 
     index: tuple[int, ...]

@@ -52,6 +52,10 @@ class Export:
         at: Where the posterior is asked: at the `"adapted"` summaries, or at the `"observed"` ones,
             as the wrapped posterior alone would.
         seed: Of all draws; None draws from torch's global generator.
+
+    Example:
+        >>> Export(num_samples=500, names=["rate"]).at
+        'adapted'
     """
 
     num_samples: int = 1_000
@@ -72,6 +76,15 @@ def to_inference_data(robust: RobustPosterior, x: Array | None = None, **options
         robust: The posterior.
         x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
         options: As of `Export`.
+
+    Example:
+        >>> from mindist import MinimumDistance, RobustPosterior
+        >>> x = torch.randn(500, 1, 1) + 0.1 * torch.randn(500, 30, 1)
+        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+        >>> robust = RobustPosterior(lambda s, n: s + 0.02 * torch.randn(n, 1), mds)
+        >>> data = to_inference_data(robust, x[0], num_samples=50, names=["centre"], seed=0)
+        >>> dict(data.posterior["centre"].sizes)
+        {'chain': 1, 'draw': 50}
     """
     _need("arviz")
     export = Export(**options)

@@ -35,7 +35,14 @@ SAMPLER, FUNCTION = "mindist.posteriors.sampler_bridge", "mindist.posteriors.cal
 
 
 class Component(Protocol):
-    r"""One density :math:`q(\theta \mid s)` over all of parameter space."""
+    r"""One density :math:`q(\theta \mid s)` over all of parameter space.
+
+    Example:
+        >>> backend = find_backend(lambda s, n: s + torch.randn(n, 1), torch.zeros(1, 1))
+        >>> component: Component = backend.components[0]
+        >>> component.weight, component.bounded
+        (1.0, False)
+    """
 
     @property
     def weight(self) -> float:
@@ -89,7 +96,13 @@ class Queried(Protocol):
 
 
 class Backend(Queried, Protocol):
-    """A posterior over summaries, seen through its library's bridge."""
+    """A posterior over summaries, seen through its library's bridge.
+
+    Example:
+        >>> backend: Backend = find_backend(lambda s, n: s + torch.randn(n, 1), torch.zeros(1, 2))
+        >>> backend.condition_shape, len(backend.components)
+        (torch.Size([2]), 1)
+    """
 
     def sample_prior(self, num_samples: int) -> Tensor:
         """Draws `(num_samples, d_theta)` from the prior."""

@@ -96,7 +96,12 @@ class CallableDensity:
 
 
 def bridge(posterior: Any, example: Tensor | None) -> Backend:
-    """The backend of a function, or of functions."""
+    """The backend of a function, or of functions.
+
+    Example:
+        >>> bridge(lambda s, n: s + torch.randn(n, 1), torch.zeros(1, 1)).num_parameters
+        1
+    """
     if not isinstance(posterior, CallablePosterior):
         posterior = CallablePosterior(posterior)
     return over_summaries(CallableDensity(posterior), example, posterior.prior)

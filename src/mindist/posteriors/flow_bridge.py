@@ -25,6 +25,12 @@ class FlowDensity:
     Arguments:
         net: What has the weights.
         conditional: Summaries `(B, d_s)` to a distribution over `(B, d_theta)`.
+
+    Example:
+        >>> import zuko
+        >>> flow = zuko.flows.MAF(1, 2)
+        >>> FlowDensity(flow, flow).draw(5, torch.zeros(3, 2)).shape
+        torch.Size([5, 3, 1])
     """
 
     def __init__(self, net: nn.Module, conditional: Callable[[Tensor], Any]) -> None:

@@ -28,6 +28,13 @@ class SampledDensity:
 
     Arguments:
         posterior: Has `sample(shape, x)`, and `log_prob(theta, x)` perhaps.
+
+    Example:
+        >>> class Exact:
+        ...     def sample(self, shape, x):
+        ...         return x + torch.randn(*shape, 1)
+        >>> SampledDensity(Exact()).draw(5, torch.zeros(3, 1)).shape
+        torch.Size([5, 3, 1])
     """
 
     def __init__(self, posterior: Any) -> None:
@@ -63,7 +70,15 @@ class SampledDensity:
 
 
 def bridge(posterior: Any, example: Tensor | None) -> Backend:
-    """The backend of a posterior with sbi's methods."""
+    """The backend of a posterior with sbi's methods.
+
+    Example:
+        >>> class Exact:
+        ...     def sample(self, shape, x):
+        ...         return x + torch.randn(*shape, 1)
+        >>> bridge(Exact(), torch.zeros(1, 1)).num_parameters
+        1
+    """
     prior = getattr(posterior, "prior", None)
     prior = prior if hasattr(prior, "support") else None
     return over_summaries(SampledDensity(posterior), example, prior, corrects_leakage=False)

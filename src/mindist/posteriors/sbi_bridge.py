@@ -143,6 +143,16 @@ class SbiBackend:
 
     Arguments:
         posterior: The user's posterior. It is read, never changed, except by `to`.
+
+    Example:
+        >>> from mindist.posteriors.sbi_training import train_npe
+        >>> theta = torch.randn(200, 1)
+        >>> s = theta + 0.1 * torch.randn(200, 1)
+        >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
+        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
+        >>> posterior = train_npe(prior, theta, s, **short)
+        >>> SbiBackend(posterior).num_parameters, SbiBackend(posterior).condition_shape
+        (1, torch.Size([1]))
     """
 
     posterior: Any
@@ -202,7 +212,18 @@ class SbiBackend:
 
 
 def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
-    """The backend of an sbi posterior, or a TypeError that says which kinds are accepted."""
+    """The backend of an sbi posterior, or a TypeError that says which kinds are accepted.
+
+    Example:
+        >>> from mindist.posteriors.sbi_training import train_npe
+        >>> theta = torch.randn(200, 1)
+        >>> s = theta + 0.1 * torch.randn(200, 1)
+        >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
+        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
+        >>> posterior = train_npe(prior, theta, s, **short)
+        >>> bridge(posterior).num_parameters
+        1
+    """
     _components(posterior, 1.0)
     return SbiBackend(posterior)
 
@@ -254,6 +275,20 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
     Returns:
         The frozen summary, for `MinimumDistance`, and a `DirectPosterior` over its values, for
         `RobustPosterior`.
+
+    Example:
+        >>> from mindist.posteriors.sbi_training import train_npe
+        >>> from mindist.tasks import GaussianTask
+        >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
+        >>> theta = task.sample_prior(200, generator)
+        >>> x = task.simulate(theta, generator=generator)
+        >>> net = task.summary_network()
+        >>> whole = train_npe(
+        ...     task.prior, theta, x, embedding_net=net, density_estimator="mdn", max_num_epochs=1
+        ... )
+        >>> summary, posterior = split_embedding(whole)
+        >>> summary(x[:3]).shape
+        torch.Size([3, 2])
     """
     bridge(posterior)
     if not isinstance(posterior, DirectPosterior):

@@ -52,6 +52,19 @@ def save_posterior(
         posterior: A `DirectPosterior`, with or without an embedding net.
         density_estimator: Which one of sbi's it was trained with, such as "nsf" or "mdn".
         summary: The other half of `split_embedding`, to be stored beside the posterior.
+
+    Example:
+        >>> import tempfile
+        >>> from mindist.posteriors.sbi_training import train_npe
+        >>> theta = torch.randn(200, 1)
+        >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
+        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1}
+        >>> posterior = train_npe(prior, theta, theta + torch.randn(200, 1), **short)
+        >>> folder = tempfile.mkdtemp()
+        >>> save_posterior(folder, posterior, density_estimator="mdn")
+        >>> again, _ = load_posterior(folder, prior)
+        >>> bool(again.log_prob(theta[:1], theta[:1]) == posterior.log_prob(theta[:1], theta[:1]))
+        True
     """
     if type(posterior) is not DirectPosterior:
         raise TypeError(
@@ -96,6 +109,12 @@ def load_posterior(
 
     Returns:
         A `DirectPosterior`, and the stored summary or None.
+
+    Example:
+        >>> load_posterior("no such folder", prior=None)
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: ...
     """
     config, tensors = storage.read_artefact(path, KIND)
     _check(Path(path), config, tensors)

@@ -81,6 +81,16 @@ def train_npe(
 
     Returns:
         A `DirectPosterior`.
+
+    Example:
+        >>> import torch
+        >>> theta = torch.randn(200, 1)
+        >>> s = theta + 0.1 * torch.randn(200, 1)
+        >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
+        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
+        >>> posterior = train_npe(prior, theta, s, **short)
+        >>> posterior.sample((5,), x=s[:1], show_progress_bars=False).shape
+        torch.Size([5, 1])
     """
     default = "independent" if embedding_net is None else "structured"
     net = nn.Identity() if embedding_net is None else copy.deepcopy(embedding_net)
@@ -128,6 +138,12 @@ def train_marginal(
 
     Returns:
         An estimator with `log_prob(s)` of summaries `(n, d_s)` and `sample((n,))`, frozen.
+
+    Example:
+        >>> import torch
+        >>> s = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
+        >>> train_marginal(s, max_num_epochs=1, seed=0).log_prob(s[:3]).shape
+        torch.Size([3])
     """
     with seeded(seed, s.device), quiet(*HARMLESS, stdout=True):
         trainer = MarginalTrainer(
@@ -162,6 +178,13 @@ def train_pfn(
 
     Returns:
         A `FilteredDirectPosterior`.
+
+    Example:
+        >>> import torch
+        >>> train_pfn(None, torch.zeros(9, 1), torch.zeros(9, 1), checkpoint="no such file")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: checkpoint: expected a file with TabPFN's weights, got ...
     """
     path = Path(checkpoint).expanduser().resolve()
     if not path.is_file():

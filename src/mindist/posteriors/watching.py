@@ -32,7 +32,17 @@ GIVEN = ("data", "summary")
 
 
 class MisspecificationWarning(UserWarning):
-    """A posterior was asked about data that do not look like the simulations it was trained on."""
+    """A posterior was asked about data that do not look like the simulations it was trained on.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", MisspecificationWarning)  # from now on an error
+        ...     warnings.warn("strange data", MisspecificationWarning)
+        Traceback (most recent call last):
+            ...
+        mindist.posteriors.watching.MisspecificationWarning: strange data
+    """
 
 
 def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> Any:
@@ -63,6 +73,7 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
         >>> posterior = watch(Exact(), mds, given="summary")
         >>> import warnings
         >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
         ...     posterior.sample((3,), x=5 * torch.randn(30, 1)).shape
         torch.Size([3, 1])
         >>> caught[0].category.__name__

@@ -105,6 +105,17 @@ def draw_figure(
         material: For a panel "posterior", "images" or "trajectories", what to draw; a panel without
             material is left out.
         alpha: Level of the test, for rejection rates.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> from mindist.report import Panel
+        >>> figure = draw_figure([Panel("rmse")], rows, title="Errors")
+        >>> figure.axes[0].get_xlabel()
+        'contaminated fraction ε'
     """
     with figure_style():
         strips = list(layout(panels, rows, anchors or {}, material, alpha))
@@ -307,7 +318,16 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def save_png_and_svg(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Write `stem`.png and `stem`.svg, the same bytes every time, and return both paths."""
+    """Write `stem`.png and `stem`.svg, the same bytes every time, and return both paths.
+
+    Example:
+        >>> import tempfile
+        >>> from mindist.report import new_figure
+        >>> figure, _ = new_figure(1)
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> [path.name for path in save_png_and_svg(figure, folder / "figure")]
+        ['figure.png', 'figure.svg']
+    """
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
@@ -320,7 +340,18 @@ def save_png_and_svg(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path
 
 
 def describe_figure(panels: Sequence[Panel], rows: Rows) -> str:
-    """What a figure shows, in words: its alternative text."""
+    """What a figure shows, in words: its alternative text.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> from mindist.report import Panel
+        >>> "NPE" in describe_figure([Panel("rmse")], rows)
+        True
+    """
     return " ".join(describe_panel(panel, rows) for panel in panels)
 
 

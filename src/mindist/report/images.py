@@ -16,7 +16,12 @@ Array = Any
 
 @dataclass(frozen=True)
 class Images:
-    """Sample images, a row for each label: label -> `(n, height, width)`."""
+    """Sample images, a row for each label: label -> `(n, height, width)`.
+
+    Example:
+        >>> Images({"particles": np.zeros((3, 8, 8)), "noise": np.ones((3, 8, 8))}).rows.keys()
+        dict_keys(['particles', 'noise'])
+    """
 
     rows: Mapping[str, Array]
 
@@ -28,6 +33,10 @@ class Trajectories:
     Arguments:
         series: Drawn in this order, the later ones on top.
         step: Time between two values.
+
+    Example:
+        >>> Trajectories({"clean": np.zeros((4, 25))}, step=0.2).step
+        0.2
     """
 
     series: Mapping[str, Array]

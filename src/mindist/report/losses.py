@@ -120,6 +120,15 @@ def find_losses(
         by: The column that tells settings apart.
         ours: The methods that are judged, where they are among the rows.
         title: Of the panel that shows them.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.2, 0.1, 0.1]}
+        ... )
+        >>> find_losses(rows, "rmse").lost
+        ()
     """
     points = summarise(rows, metric, by)
     settings = {name: [p.at for p in own] for name, own in points.items()}
@@ -162,7 +171,18 @@ def name_of(by: str) -> str:
 
 
 def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[Losses, ...]:
-    """What MDS loses in every panel of methods by a metric that is better when smaller."""
+    """What MDS loses in every panel of methods by a metric that is better when smaller.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> from mindist.report import Panel
+        >>> len(panel_losses([Panel("rmse"), Panel("coverage")], rows))
+        1
+    """
     return tuple(
         find_losses(select(rows, panel.where), panel.metric, panel.by, title=panel.title)
         for panel in panels
@@ -171,12 +191,33 @@ def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[Losses, ...]:
 
 
 def loss_sentences(found: Sequence[Losses]) -> tuple[str, ...]:
-    """All sentences, each once."""
+    """All sentences, each once.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> found = find_losses(rows, "rmse")
+        >>> len(loss_sentences([found, found])) == len(loss_sentences([found]))
+        True
+    """
     return tuple(dict.fromkeys(sentence for losses in found for sentence in losses.sentences))
 
 
 def loss_tables(found: Sequence[Losses]) -> tuple[Table, ...]:
-    """A table for each panel where MDS loses anything."""
+    """A table for each panel where MDS loses anything.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> loss_tables([find_losses(rows, "rmse")])
+        ()
+    """
     return tuple(losses.table for losses in found if losses.table)
 
 

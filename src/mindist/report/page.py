@@ -47,6 +47,10 @@ class Section:
         losses: Where MDS loses to a baseline.
         configuration: JSON values, shown when opened.
         seconds: Taken to compute, or None where all was already there.
+
+    Example:
+        >>> Section("gaussian", "The Gaussian task", verdict="As in the paper.").losses
+        ()
     """
 
     name: str
@@ -74,6 +78,10 @@ class Page:
         versions: Of the package and of what it builds on.
         seconds: Taken in all.
         facts: Other lines of the preamble, such as the profile and the machine.
+
+    Example:
+        >>> Page([Section("gaussian", "The Gaussian task")], seconds=60.0).command
+        'mindist reproduce all'
     """
 
     sections: Sequence[Section]
@@ -85,12 +93,25 @@ class Page:
 
 
 def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
-    """Write the page, making its folder; the old one stays until the new one is complete."""
+    """Write the page, making its folder; the old one stays until the new one is complete.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "index.html"
+        >>> write_page(Page([Section("gaussian", "The Gaussian task")]), path).name
+        'index.html'
+    """
     return document(page).write(path)
 
 
 def render_page(page: Page) -> str:
-    """The text of the page; every text that comes from outside is escaped."""
+    """The text of the page; every text that comes from outside is escaped.
+
+    Example:
+        >>> html = render_page(Page([Section("gaussian", "The Gaussian task")]))
+        >>> html.startswith("<!DOCTYPE html>"), "The Gaussian task" in html
+        (True, True)
+    """
     return document(page).render()
 
 

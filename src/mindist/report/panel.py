@@ -29,6 +29,10 @@ class Panel:
         where: Only rows with these values; a list or tuple of values lets through each of them.
         log: Whether the vertical axis is logarithmic.
         series: The column that has a line for each of its values.
+
+    Example:
+        >>> Panel("rmse", where={"task": "oup"}, log=True).by
+        'epsilon'
     """
 
     metric: str

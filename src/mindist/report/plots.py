@@ -34,6 +34,11 @@ def new_grid(lines: int, columns: int, size: tuple[float, float]) -> tuple[Figur
 
     Returns:
         The figure, and an array of axes `(lines, columns)`.
+
+    Example:
+        >>> figure, grid = new_grid(2, 3, (4, 3))
+        >>> grid.shape, figure.get_size_inches().tolist()
+        ((2, 3), [12.0, 6.0])
     """
     figure = Figure(figsize=(size[0] * columns, size[1] * lines), layout="constrained")
     FigureCanvasAgg(figure)
@@ -41,7 +46,14 @@ def new_grid(lines: int, columns: int, size: tuple[float, float]) -> tuple[Figur
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write a figure, making its folder, and return the path."""
+    """Write a figure, making its folder, and return the path.
+
+    Example:
+        >>> import tempfile
+        >>> figure, (axes,) = new_figure(1)
+        >>> save_figure(figure, Path(tempfile.mkdtemp()) / "panel.svg").name
+        'panel.svg'
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()

@@ -27,6 +27,11 @@ class Posteriors:
         theta: True parameters `(B, d_theta)`.
         names: Of the parameters.
         titles: Of the datasets.
+
+    Example:
+        >>> kept = Posteriors({"npe": np.zeros((2, 100, 1))}, np.zeros((2, 1)), ["rate"])
+        >>> len(kept)
+        2
     """
 
     samples: Mapping[str, Array]

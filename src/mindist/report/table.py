@@ -69,6 +69,10 @@ class Table:
         header: Of the columns.
         body: Rows of as many entries.
         notes: What a reader has to know, below the table.
+
+    Example:
+        >>> Table("Errors", ["method", "RMSE"], [], notes=["No rows."]).markdown().splitlines()[2]
+        '| method | RMSE |'
     """
 
     caption: str
@@ -110,6 +114,16 @@ def panel_tables(panel: Panel, rows: Rows, anchors: Anchors | None = None) -> tu
     """The numbers of a panel; none for a panel that draws samples or images.
 
     Coverage that is open in `by` has a table for each setting.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> from mindist.report import Panel
+        >>> [table.caption for table in panel_tables(Panel("rmse"), rows)]
+        ['RMSE of the posterior mean']
     """
     own = select(rows, panel.where)
     if panel.metric in ("posterior", "images", "trajectories"):
@@ -156,6 +170,18 @@ def metric_table(
         caption: What the numbers are; by default the metric in words.
         series: The column with a column of the table for each value.
         anchors: Published values, method -> value of `by` -> number.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> print(metric_table(rows, "rmse", caption="Errors").markdown())
+        **Errors**
+        <BLANKLINE>
+        | contaminated fraction ε | NPE | MDS (default) |
+        ...
     """
     points = summarise(rows, metric, by, series)
     grid = {name: {p.at: p for p in own} for name, own in points.items()}
@@ -250,12 +276,34 @@ def notes(
 def experiment_tables(
     panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None
 ) -> tuple[Table, ...]:
-    """The tables of all panels of an experiment."""
+    """The tables of all panels of an experiment.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> from mindist.report import Panel
+        >>> len(experiment_tables([Panel("rmse"), Panel("images")], rows))
+        1
+    """
     return tuple(table for panel in panels for table in panel_tables(panel, rows, anchors))
 
 
 def tables_in_markdown(tables: Sequence[Table], lost: Sequence[str] = ()) -> str:
-    """Sentences on where MDS loses, and tables below them."""
+    """Sentences on where MDS loses, and tables below them.
+
+    Example:
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame(
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
+        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ... )
+        >>> text = tables_in_markdown([metric_table(rows, "rmse")])
+        >>> "| NPE |" in text
+        True
+    """
     sentences = "\n".join(f"- {sentence}" for sentence in lost)
     heading = [f"**Where MDS loses to a baseline**\n\n{sentences}\n"] if lost else []
     return "\n".join([*heading, *(table.markdown() for table in tables)])

@@ -13,7 +13,12 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 class SolverStatus(IntEnum):
-    """How the search for one problem ended."""
+    """How the search for one problem ended.
+
+    Example:
+        >>> SolverStatus.STALLED.name, SolverStatus(0).message[:9]
+        ('STALLED', 'converged')
+    """
 
     CONVERGED = 0
     MAX_ITERATIONS = 1
@@ -45,6 +50,12 @@ class Solution:
         objective: The objective there, `(n,)`; never above the objective at the start.
         status: A `SolverStatus` code for each problem, `(n,)`.
         iterations: Iterations spent on each problem, `(n,)`.
+
+    Example:
+        >>> import torch
+        >>> solution = Solution(*torch.tensor([[[1.0]], [[0.1]], [[0.0]], [[3.0]]])[:, 0])
+        >>> solution.messages[0][:9]
+        'converged'
     """
 
     value: Tensor

@@ -64,6 +64,13 @@ class Setting:
         population: Of the task.
         theta: True parameters `(B, d_theta)`.
         generator: Of every draw.
+
+    Example:
+        >>> from mindist.tasks import GaussianTask
+        >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
+        >>> setting = Setting(Population.of_task(task), torch.zeros(3, 2), generator)
+        >>> setting.chosen(torch.zeros(3, 100, 2), epsilon=0.1).shape
+        torch.Size([3, 100, 1])
     """
 
     population: Population

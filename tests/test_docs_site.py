@@ -1,0 +1,126 @@
+"""The docs site: it builds without a warning, its links hold, and its pictures are made by code."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def layers() -> list[list[str]]:
+    """The import contract, highest first; those side by side in one list."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    block = re.search(r"^layers = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL).group(1)
+    return [re.findall(r"\w+", line) for line in re.findall(r'"(.*)"', block)]
+
+
+class Page(HTMLParser):
+    """The links, ids and sources of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.ids, self.links, self.sources = set(), [], []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids.add(given.get("id"))
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+        self.sources += [given[k] for k in ("src", "href") if tag != "a" and given.get(k)]
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """The site as `make docs` builds it, which reads again only what has changed since."""
+    pytest.importorskip("sphinx")
+    out = DOCS / "_build/html"
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    environment = os.environ | {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(DOCS), str(out)], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.slow
+def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
+    pages = {path: Page(path) for path in site.rglob("*.html")}
+    assert len(pages) > 50
+    dead = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            known = pages.get(target)
+            found = target.exists() and (
+                not parts.fragment or known is None or unquote(parts.fragment) in known.ids
+            )
+            dead += [] if found else [f"{path.relative_to(site)}: {link}"]
+    assert not dead, "\n".join(dead)
+
+
+@pytest.mark.slow
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        outside = [s for s in Page(path).sources if urlsplit(s).scheme in ("http", "https")]
+        assert not outside, f"{path.relative_to(site)}: {outside}"
+
+
+@pytest.mark.slow
+def test_formulas_are_mathml(site: Path) -> None:
+    page = (site / "api/parts.html").read_text(encoding="utf-8")
+    assert "<math" in page
+    assert "\\mathbb" not in page
+
+
+def test_the_table_of_layers_is_the_import_contract() -> None:
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    table = page.split("| layer |")[1].split("\n\n")[0]
+    named = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+    assert named == layers()
+
+
+def test_the_picture_of_the_architecture_names_layers() -> None:
+    figure = load("architecture_figure")
+    known = {layer for row in layers() for layer in row}
+    named = [layer for _, _, layer in (*figure.OFFLINE, *figure.ONLINE)]
+    assert set(named) <= known
+    order = [layer for row in reversed(layers()) for layer in row]
+    upward = [order.index(layer) for layer in named[: len(figure.OFFLINE)][2:]]
+    assert upward == sorted(upward)
+
+
+def test_links_to_folders_and_beyond_the_docs_are_mended(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
+    mend = load("links").mend
+    docs = tmp_path / "docs"
+    (docs / "results").mkdir(parents=True)
+    (docs / "results/README.md").touch()
+    (docs / "page.md").touch()
+    text = (
+        "[a](results) [b](page.md#x) [c](../LICENSE) [d](../CHANGELOG.md) [e](gone.md) [f](i.html)"
+    )
+    expected = "[a](results/README.md) [b](page.md#x) c [d](/changelog.md) [e](gone.md) f"
+    assert mend(text, docs / "page.md", docs) == expected
