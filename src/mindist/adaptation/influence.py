@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mindist.adaptation.linear import solve
 from mindist.adaptation.objective import EmbeddingDistance
 from mindist.adaptation.response import Response
 from mindist.protocols import CosineDecoder
@@ -75,6 +76,11 @@ class Derivatives:
     Arguments:
         jacobian: J, `(B, d_s, K)`.
         residual: The embedding less the observed one, `(B, K)`.
+
+    Example:
+        >>> at = Derivatives(torch.zeros(3, 2, 16), torch.ones(3, 16))
+        >>> (at.jacobian @ at.residual[..., None]).shape  # half the gradient
+        torch.Size([3, 2, 1])
     """
 
     jacobian: Tensor
@@ -165,7 +171,7 @@ def influence(
     H = hessian(objective, s, scale, at)
     J = at.jacobian.mT
     pull = (wide @ J.to(wide.dtype)).double() - objective.z_bar[:, None] @ J  # (B, N, d_s)
-    value = torch.linalg.lstsq(H, pull.mT).solution.mT
+    value = solve(H, pull.mT).mT
     feedback = s.new_zeros(len(s))
     if response is None:
         value = weight[..., None] * value

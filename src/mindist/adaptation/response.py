@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mindist.adaptation.linear import solve
 from mindist.adaptation.view import View
 from mindist.adaptation.weights import Observations
 
@@ -97,8 +98,7 @@ class Response:
         direct = self.weight[..., None] * fixed - lost + share * (1 + self.mass[..., None]) * mean
         T = self.feedback(fixed)
         identity = torch.eye(fixed.shape[2], dtype=fixed.dtype, device=fixed.device)
-        value: Tensor = torch.linalg.lstsq(identity - T, direct.transpose(1, 2)).solution
-        return value.transpose(1, 2)
+        return solve(identity - T, direct.transpose(1, 2)).transpose(1, 2)
 
 
 __all__ = ["Response"]
