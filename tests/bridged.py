@@ -41,6 +41,9 @@ class Bridged:
         save: Writes the posterior.
         load: Reads it, into a new object.
         summary: Of the posterior, learned or not.
+        moved: By how much contamination moves the posterior mean at least. The mean of the data
+            goes 4/5 in each of two parameters, 1.13 in all, and these posteriors 1.07 to 1.17.
+        left: The share of it that is left after adapting, at most. It is .11 to .14.
     """
 
     posterior: Any
@@ -49,6 +52,8 @@ class Bridged:
     save: Callable[[Path], None]
     load: Callable[[Path], Any]
     summary: Callable[[Any], Any] = mean
+    moved: float = 1.0
+    left: float = 0.25
 
     def robust(self, mds: MinimumDistance, **options: Any) -> RobustPosterior:
         return RobustPosterior(self.posterior, mds, **options)
@@ -143,7 +148,9 @@ def bayesflow_bridged(*, learned: bool, epochs: int) -> Bridged:
         log_prob,
         lambda path: save_posterior(path, made),
         lambda path: load_posterior(path, workflow(learned=learned)),
-        learned_summary(made) if learned else mean,
+        # A network that has learned its summary in seconds is less sure of it: after 8, 10 and 12
+        # epochs it moves by .52, .58 and .48, of which .25, .21 and .29 are left.
+        **({"summary": learned_summary(made), "moved": 0.3, "left": 0.4} if learned else {}),
     )
 
 
@@ -268,7 +275,7 @@ def function() -> Bridged:
 CONSTRUCTORS: dict[str, Callable[[], Bridged]] = {
     "sbi": sbi,
     "bayesflow": lambda: bayesflow_bridged(learned=False, epochs=5),
-    "bayesflow-learned": lambda: bayesflow_bridged(learned=True, epochs=6),
+    "bayesflow-learned": lambda: bayesflow_bridged(learned=True, epochs=10),
     "zuko": zuko,
     "lampe": lampe,
     "ili": ili,
