@@ -1,4 +1,4 @@
-"""Draws docs/_static/architecture.svg: the way of a dataset, and the module of each step.
+"""Draws docs/_static/architecture-*.svg: the way of a dataset, and the module of each step.
 
 python docs/architecture_figure.py
 """
@@ -6,11 +6,10 @@ python docs/architecture_figure.py
 from pathlib import Path
 
 from matplotlib.patches import FancyBboxPatch
+from themed import save
 
-from mindist.report import new_figure, save_figure
+from mindist.report import new_figure
 from mindist.report.style import ADAPTED, BLACK, GREY, OBSERVED, figure_style
-
-FIGURE = Path(__file__).parent / "_static/architecture.svg"
 
 OFFLINE = (
     ("simulate", "θ, x", "simulation"),
@@ -30,7 +29,7 @@ ONLINE = (
 """Step, what comes out of it, and the layer that does it."""
 
 
-def draw(path: Path = FIGURE) -> Path:
+def draw() -> list[Path]:
     """Two rows of boxes: once offline, and for each observed dataset."""
     with figure_style():
         figure, (axes,) = new_figure(1, (11, 4.3))
@@ -45,7 +44,7 @@ def draw(path: Path = FIGURE) -> Path:
             axes.annotate("", (column, 1.46), (column, 1.75), arrowprops=arrow(OBSERVED))
         for column in (2.49, 3.49):
             axes.annotate("", (column, 0.9), (column, 1.16), arrowprops=arrow(OBSERVED))
-        return save_figure(figure, path)
+        return save(figure, "architecture")
 
 
 def row(axes, steps, height: float, colour: str, title: str) -> None:
@@ -78,4 +77,4 @@ def arrow(colour: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(draw())
+    print(*draw(), sep="\n")

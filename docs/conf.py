@@ -71,12 +71,15 @@ pygments_style = "friendly"
 pygments_dark_style = "native"
 
 
-def _plain_property(app, what, name, obj, options, lines) -> None:
-    """Keep napoleon from reading "words: more words" of a property as a type and its text."""
-    if what == "property":
-        lines.insert(0, "")
+def _plain_value(app, what, name, obj, options, lines) -> None:
+    """Keep napoleon from reading "words: more words" of a value as a type and its text.
+
+    It looks at the first line that is not empty: let that be an empty comment.
+    """
+    if what in ("property", "data", "attribute"):
+        lines[:0] = ["..", ""]
 
 
 def setup(app) -> None:
     """Before napoleon, whose priority is 500."""
-    app.connect("autodoc-process-docstring", _plain_property, priority=400)
+    app.connect("autodoc-process-docstring", _plain_value, priority=400)

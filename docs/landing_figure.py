@@ -1,4 +1,4 @@
-"""Draws the picture of the landing page, docs/_static/landing.png, in the package's own style.
+"""Draws the pictures of the landing page, docs/_static/landing-*.svg, in the package's own style.
 
     python docs/landing_figure.py
 
@@ -9,18 +9,18 @@ paper's Gaussian task, asked at the observed and at the adapted summary.
 from pathlib import Path
 
 import torch
+from themed import save
 
 import mindist
-from mindist.report import new_figure, plot_data_space, plot_posteriors, save_figure
+from mindist.report import new_figure, plot_data_space, plot_posteriors
 from mindist.report.style import figure_style
 from mindist.tasks import GaussianTask
 
-FIGURE = Path(__file__).parent / "_static/landing.png"
 SIMULATIONS, SAMPLES = 4_000, 2_000
 
 
-def draw(path: Path = FIGURE) -> Path:
-    """Simulate, contaminate, adapt, and draw data and posteriors side by side."""
+def draw() -> list[Path]:
+    """Simulate, contaminate, adapt, and draw data and posteriors."""
     torch.set_num_threads(1)
     task, generator = GaussianTask(), torch.Generator().manual_seed(3)
     x = task.simulate(task.sample_prior(SIMULATIONS, generator), generator=generator)
@@ -35,14 +35,15 @@ def draw(path: Path = FIGURE) -> Path:
         return 100 / 101 * s + torch.randn(SAMPLES, 2, generator=generator) / 101**0.5
 
     with figure_style():
-        figure, (left, right) = new_figure(2, (5.4, 4.4))
-        plot_data_space(left, x_obs, result.outliers)
-        left.set(title="A dataset with wrong observations", xlabel="x₁", ylabel="x₂")
+        data, (axes,) = new_figure(1, (5.4, 4.4))
+        plot_data_space(axes, x_obs, result.outliers)
+        axes.set(title="A dataset with wrong observations", xlabel="x₁", ylabel="x₂")
+        posterior, (axes,) = new_figure(1, (5.4, 4.4))
         labels = ("the posterior as it is", "the same posterior, with mindist")
-        plot_posteriors(right, exact(result.s_obs), exact(result.s_star), theta, labels=labels)
-        right.set(title="Where are the parameters?", xlabel="θ₁", ylabel="θ₂")
-        return save_figure(figure, path)
+        plot_posteriors(axes, exact(result.s_obs), exact(result.s_star), theta, labels=labels)
+        axes.set(title="Where are the parameters?", xlabel="θ₁", ylabel="θ₂")
+        return save(data, "landing-data") + save(posterior, "landing-posterior")
 
 
 if __name__ == "__main__":
-    print(draw())
+    print(*draw(), sep="\n")

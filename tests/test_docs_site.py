@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+sys.path.append(str(DOCS))  # where its scripts find each other
 
 
 def load(name: str) -> ModuleType:
@@ -95,11 +96,39 @@ def test_formulas_are_mathml(site: Path) -> None:
     assert "\\mathbb" not in page
 
 
+@pytest.mark.slow
+def test_no_words_of_a_docstring_are_taken_for_a_type(site: Path) -> None:
+    for path in (site / "api").glob("*.html"):
+        assert ">Type<span" not in path.read_text(encoding="utf-8"), path.name
+
+
 def test_the_table_of_layers_is_the_import_contract() -> None:
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     table = page.split("| layer |")[1].split("\n\n")[0]
     named = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
     assert named == layers()
+
+
+def test_pictures_have_a_light_and_a_dark_version() -> None:
+    for path in (DOCS / "index.md", DOCS / "architecture.md"):
+        shown = re.findall(
+            r"_static/(\S+)-(light|dark)\.svg\n:class: themed only-(\w+)", path.read_text("utf-8")
+        )
+        assert shown
+        assert all(version == page for _, version, page in shown)
+        names = {name for name, *_ in shown}
+        assert {(name, version) for name, version, _ in shown} == {
+            (name, version) for name in names for version in ("light", "dark")
+        }
+
+
+def test_every_colour_of_a_picture_has_its_counterpart_in_the_dark() -> None:
+    themed = load("themed")
+    for light in themed.FOLDER.glob("*-light.svg"):
+        text = light.read_text(encoding="utf-8")
+        assert set(themed.COLOUR.findall(text)) <= set(themed.DARK)
+        dark = themed.COLOUR.sub(lambda found: themed.DARK[found[0]], text)
+        assert light.with_name(light.name.replace("light", "dark")).read_text("utf-8") == dark
 
 
 def test_the_picture_of_the_architecture_names_layers() -> None:
