@@ -24,6 +24,13 @@ def save_weights(path: str | os.PathLike[str], net: nn.Module) -> None:
     Arguments:
         path: A folder that does not exist yet, is empty, or holds an older artefact.
         net: The network.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> save_weights(folder, nn.Linear(2, 1))
+        >>> sorted(os.listdir(folder))
+        ['mindist.json', 'tensors.safetensors']
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch module, got {type(net).__name__}.")
