@@ -13,6 +13,7 @@ from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from browser import Browser
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -100,6 +101,23 @@ def test_formulas_are_mathml(site: Path) -> None:
 def test_no_words_of_a_docstring_are_taken_for_a_type(site: Path) -> None:
     for path in (site / "api").glob("*.html"):
         assert ">Type<span" not in path.read_text(encoding="utf-8"), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pages_fit_a_phone_and_pictures_the_theme(
+    site: Path, chromium: Browser, dark: bool
+) -> None:
+    shown = (
+        "[...document.querySelectorAll('img.themed')].filter(i => i.offsetParent && i.naturalWidth)"
+        ".map(i => i.src.replace(/.*-/, ''))"
+    )
+    for name in ("index", "architecture", "comparison", "tutorials/sbi", "api/main", "genindex"):
+        chromium.open(site / f"{name}.html", width=390, height=844, dark=dark)
+        assert chromium.run("document.documentElement.scrollWidth") <= 390, name
+        assert not chromium.complaints
+        pictures = {"index": 2, "architecture": 1}.get(name, 0)
+        assert chromium.run(shown) == ["dark.svg" if dark else "light.svg"] * pictures
 
 
 def test_the_table_of_layers_is_the_import_contract() -> None:

@@ -29,7 +29,7 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
     condition = _norm(matrix) * _norm(inverse)
     limit = 1 / (matrix.shape[-1] * torch.finfo(matrix.dtype).eps)
     singular = (failed != 0) | ~(condition < limit)  # also where it is NaN
-    value = torch.linalg.solve_ex(matrix, right).result
+    value: Tensor = torch.linalg.solve_ex(matrix, right).result
     if singular.any():
         value[singular] = torch.linalg.lstsq(matrix[singular], right[singular]).solution
     return value

@@ -60,11 +60,12 @@ def seed_for_others() -> Iterator[int]:
 
     Example:
         >>> _ = torch.manual_seed(5)
-        >>> for _ in range(2):
-        ...     with seed_for_others() as seed:
-        ...         print(seed)
-        5
-        1034012562
+        >>> with seed_for_others() as first, seed_for_others() as same:
+        ...     pass
+        >>> with seed_for_others() as later:
+        ...     pass
+        >>> first, same, later == first
+        (5, 5, False)
     """
     state = torch.get_rng_state()
     fresh = torch.Generator().manual_seed(torch.initial_seed())
