@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.transforms import ScaledTranslation
 from torch import Tensor
 
 from mindist import checks
@@ -29,6 +30,9 @@ IMAGES_IN_A_ROW, MOST_ROWS = 6, 2
 GRID = 120
 LEVELS = (0.5, 0.9)
 """Of the contours, as shares of the largest density."""
+
+STROKE = 12
+"""The length of a stroke below a histogram, in points."""
 
 LABELS = ("other observations", "suspicious observations")
 
@@ -117,18 +121,18 @@ def _values(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
     axes.hist(flat, np.histogram_bin_edges(flat, 40), color=CLOUD, label="all observations")
     for label, index in shown.items():
         if label == strange:
-            style = {"color": OBSERVED, "marker": "|", "markersize": 14, "linestyle": "none"}
-            at = np.full(len(index), -0.04)
+            style = {"color": OBSERVED, "marker": "|", "markersize": STROKE, "linestyle": "none"}
+            down = ScaledTranslation(0, -(STROKE / 2 + 4) / 72, axes.figure.dpi_scale_trans)
             axes.plot(
                 flat[index],
-                at,
-                transform=axes.get_xaxis_transform(),
+                np.zeros(len(index)),
+                transform=axes.get_xaxis_transform() + down,
                 clip_on=False,
                 label=label,
                 **style,
             )
     axes.set(title="Data space", xlabel="value", ylabel="observations")
-    axes.tick_params(axis="x", pad=12)
+    axes.tick_params(axis="x", pad=STROKE + 4)  # below the strokes
     axes.legend(fontsize=9)
     return axes
 
