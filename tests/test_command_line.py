@@ -497,9 +497,9 @@ def test_debug_shows_the_traceback_wherever_it_stands(folder):
 # ---------------------------------------------------------------------------- as a process
 
 
-def process(*words, cwd=None):
-    command = [sys.executable, "-m", "mindist.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+def process(*words, cwd=None, **variables):
+    command, env = [sys.executable, "-m", "mindist.cli", *words], os.environ | variables
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
 
 
 def test_a_process_is_quiet_without_a_terminal(folder):
@@ -548,9 +548,10 @@ def test_help_needs_no_torch():
     assert found == [*first, "reproduce", "bench"]
 
 
-def test_shell_completion_is_offered():
-    run = process("--show-completion", "bash")
-    assert "_MINDIST_COMPLETE" in run.stdout or "complete" in run.stdout
+def test_a_shell_completes_commands():
+    asked = {"_MINDIST_COMPLETE": "complete_bash", "COMP_WORDS": "mindist re", "COMP_CWORD": "1"}
+    assert process(**asked).stdout.split() == ["report", "reproduce"]
+    assert "complete" in process(_MINDIST_COMPLETE="source_bash").stdout
 
 
 def test_stub_and_package_have_the_same_names():

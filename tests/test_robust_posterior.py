@@ -777,6 +777,8 @@ def test_an_ode_that_cannot_be_solved_is_an_error(kinds, mds, x_obs, monkeypatch
 
 def test_what_is_no_posterior_is_refused(npe, mds):
     with pytest.raises(TypeError, match="posterior: expected a posterior over summaries from sbi"):
+        RobustPosterior(3, mds)
+    with pytest.raises(TypeError, match=r"a function f\(s, n\) .*, got a function of \(x\)"):
         RobustPosterior(lambda x: x, mds)
     with pytest.raises(TypeError, match="mds: expected a fitted MinimumDistance, got Independent"):
         RobustPosterior(npe, TASK.posterior(torch.zeros(1, 5, 2)))

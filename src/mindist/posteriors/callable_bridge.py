@@ -104,7 +104,23 @@ def bridge(posterior: Any, example: Tensor | None) -> Backend:
     """
     if not isinstance(posterior, CallablePosterior):
         posterior = CallablePosterior(posterior)
+    _takes_summary_and_number(posterior.sample)
     return over_summaries(CallableDensity(posterior), example, posterior.prior)
+
+
+def _takes_summary_and_number(function: Callable[..., Any]) -> None:
+    try:
+        arguments = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C
+        return
+    try:
+        arguments.bind("s", "n")
+    except TypeError:
+        raise TypeError(
+            "posterior: expected a posterior over summaries from a library that has a bridge "
+            "(docs/bridges.md), or a function f(s, n) that draws n parameters given a summary, got "
+            f"a function of {arguments}."
+        ) from None
 
 
 def _takes_seed(function: Callable[..., Any]) -> bool:
