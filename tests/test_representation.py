@@ -556,15 +556,24 @@ def test_candidates_fit_the_shape_of_an_observation(event, names):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [1e-30, 1e-6, 1.0, 1e6, 1e17, 1e30])
+@pytest.mark.parametrize("size", [1e-30, 1e-6, 1.0, 1e3, 1e9, 1e17, 1e30, 1e37])
 def test_asinh_is_torch_s_to_rounding(dtype, size):
     generator = torch.Generator().manual_seed(0)
     x = (size * torch.randn(2, 100_000, generator=generator).double()).to(dtype)
-    expected = x.double().asinh()
-    error = (asinh(x).double() - expected).abs() / expected.abs()
+    expected = (x.double() / 2).asinh()
+    error = (asinh(x, torch.tensor(2.0)).double() - expected).abs() / expected.abs()
     assert error.max() < 6 * torch.finfo(dtype).eps
-    assert asinh(x[:0]).shape == (0, 100_000)
-    assert asinh(torch.tensor([math.nan, math.inf, -math.inf], dtype=dtype)).tolist()[1:] == [
-        math.inf,
-        -math.inf,
-    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_asinh_of_numbers_that_are_none(dtype):
+    one, ends = torch.tensor(1.0).double(), torch.finfo(dtype)
+    assert asinh(torch.empty(0, 7, dtype=dtype), one).shape == (0, 7)
+    x = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, ends.max, ends.tiny], dtype=dtype)
+    torch.testing.assert_close(asinh(x, one), x.asinh(), equal_nan=True)
+    assert torch.signbit(asinh(x, one)).tolist() == torch.signbit(x).tolist()
+
+
+def test_asinh_on_several_threads_and_of_a_transposed_array():
+    x = torch.randn(1_100, 1_000, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(asinh(x.T, torch.tensor(0.5)), (2 * x.T).asinh())

@@ -116,7 +116,7 @@ class BankSource:
         z_bar = self._tensor(chunk.z_bar, "z_bar").float() if stored else None
         finite = torch.isfinite(s).all(1)
         for part in (x, z_bar):
-            finite &= True if part is None else torch.isfinite(part.flatten(1)).all(1)
+            finite &= True if part is None else checks.finite_rows(part.flatten(1))
         if z_bar is None:
             assert x is not None  # `embedding` has seen to it
             z_bar = s.new_empty(len(s), embedding.total, dtype=torch.float32)
@@ -147,7 +147,7 @@ def read_bank(
             "mindist.simulate again with the same arguments: it continues where it stopped."
         )
     x, s_x = (part.to(device) for part in bank.pilot)
-    finite = torch.isfinite(x.flatten(1)).all(1) & torch.isfinite(s_x).all(1)
+    finite = checks.finite_rows(x.flatten(1)) & torch.isfinite(s_x).all(1)
     if not finite.any():
         raise checks.no_simulations()
     x, s_x = x[finite], s_x[finite]

@@ -147,7 +147,7 @@ def _chunks(
     checked = False
     for data, summary in pairs:
         tensor = checks.simulations(checks.as_tensor(data, "x")).to(device)
-        finite = torch.isfinite(tensor.flatten(1)).all(1)
+        finite = checks.finite_rows(tensor.flatten(1))
         if summary is not None:
             summary = checks.summaries(summary, len(tensor), name="s").to(device)
             if not checked and bool(finite.any()):

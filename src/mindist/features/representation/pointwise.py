@@ -6,15 +6,18 @@ r"""Each value by itself: as it is, standardised, or through a signed logarithm.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mindist.features.fast import serves
 from mindist.features.representation.base import StoredRepresentation
 from mindist.features.representation.scale import MAX_OBSERVATIONS, moments, some, typical
+from mindist.threads import ranges, team
 
-PIECE = 2**17  # numbers
-LARGE = 1e18  # whose square float32 still has
+WORTH_SHARING = 2**20  # numbers: 1 ms of one core
 
 
 @dataclass(frozen=True)
@@ -84,27 +87,32 @@ class SignedLog(StoredRepresentation):
         return {"unit": typical(some(rows, MAX_OBSERVATIONS).abs())}
 
     def _map(self, rows: Tensor) -> Tensor:
-        return asinh(rows / self.unit.to(rows.dtype))
+        return asinh(rows, self.unit)
 
 
-def asinh(x: Tensor) -> Tensor:
-    r""":math:`\operatorname{sign}(x) \log(1 + |x| + x^2 / (1 + \sqrt{1 + x^2}))`, in pieces.
+def asinh(x: Tensor, unit: Tensor) -> Tensor:
+    r""":math:`\operatorname{asinh}(x / c)` to rounding, for float32 by a compiled loop.
 
-    To rounding what `torch.asinh` gives, in a quarter of its time (9 ns for a float32 number):
-    pieces of half a megabyte stay in the cache from one operation to the next.
+    `torch.asinh` takes ten times as long; NumPy's, here for float64, six times less than that
+    where the processor has long vector instructions, and as long where not.
+
+    Arguments:
+        x: Numbers, any shape.
+        unit: c, one number.
 
     Example:
-        >>> asinh(torch.tensor([0.0, -1.0, 1e-6, 1e30]))
+        >>> asinh(torch.tensor([0.0, -2.0, 2e-6, 2e30]), torch.tensor(2.0))
         tensor([ 0.0000e+00, -8.8137e-01,  1.0000e-06,  6.9771e+01])
     """
-    if not x.numel() or (torch.is_grad_enabled() and x.requires_grad):
-        return torch.asinh(x)
+    unit = unit.to(x.dtype)
+    if not serves(x):
+        return torch.asinh(x / unit)
+    if x.dtype != torch.float32:
+        return torch.from_numpy(np.asarray(np.arcsinh((x / unit).numpy())))
+    from mindist.features.representation.pointwise_loops import signed_log
+
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    for piece, result in zip(x.reshape(-1).split(PIECE), out.view(-1).split(PIECE), strict=True):
-        size = piece.abs()
-        if not size.amax() < LARGE:
-            torch.asinh(piece, out=result)
-            continue
-        root = (size * size).add_(1).sqrt_().add_(1)
-        torch.log1p((size / root).mul_(size).add_(size), out=result).copysign_(piece)
+    loop = partial(signed_log, x.reshape(-1).numpy(), unit.numpy()[()], out.view(-1).numpy())
+    with team(worth=x.numel() >= WORTH_SHARING) as threads:
+        threads.do(loop, ranges(x.numel(), threads.size))
     return out
