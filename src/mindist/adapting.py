@@ -28,6 +28,7 @@ from mindist.adaptation import (
     influence,
     reweighted_search,
 )
+from mindist.adaptation.fast_influence import Ends, compiled_influence, served
 from mindist.fitted import Fitted
 
 UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
@@ -166,11 +167,28 @@ class _Block:
 
     def objective(self, rows: Tensor) -> EmbeddingDistance:
         """What is minimised for some datasets."""
-        cloud = None if self.cloud is None else self.cloud[rows]
-        return self.fitted.wide.objective(self.options, self.z_bar[rows], cloud)
+        cloud = self.cloud
+        if cloud is not None and rows.shape[0] < self.s.shape[0]:
+            cloud = cloud[rows]
+        return self.fitted.wide.objective(self.options, _some(self.z_bar, rows), cloud)
 
     def influence(self, rows: Tensor, *, answering: bool) -> Influence:
         """Of the observations of some datasets, with weights that answer or with fixed ones."""
+        wide, density, seen = self.fitted.wide, self.fitted.density, self.observations
+        if not served(wide, density, seen):
+            return self.influence_by_tensors(rows, answering=answering)
+        s, mu, weight = (_some(part, rows) for part in (self.s, self.mu, self.weight))
+        ends = Ends(rows, self.objective(rows), s.double(), mu, weight)
+        answers = density if answering else None
+        moved, sure = compiled_influence(wide, answers, seen, ends, self.threshold)
+        if not sure.all():
+            again = self.influence_by_tensors(rows[~sure], answering=answering)
+            for part, new in zip(vars(moved).values(), vars(again).values(), strict=True):
+                part[~sure] = new
+        return moved
+
+    def influence_by_tensors(self, rows: Tensor, *, answering: bool) -> Influence:
+        """The same for any decoder, and also where a matrix is singular."""
         s, seen = self.s[rows].double(), self.observations[rows]
         response = None
         if answering:
@@ -178,6 +196,11 @@ class _Block:
         scale, objective = self.fitted.bank.scale, self.objective(rows)
         at = Derivatives.of(objective, s, self.mu[rows])
         return influence(objective, s, seen.wide, self.weight[rows], scale, response, at)
+
+
+def _some(values: Tensor, rows: Tensor) -> Tensor:
+    """Those of some datasets with increasing indices, without a copy if they are all."""
+    return values if rows.shape[0] == values.shape[0] else values[rows]
 
 
 def adapt_block(

@@ -101,6 +101,11 @@ class OwnKernel:
         return total * (num / -(-num // self._every))
 
     @property
+    def matrix(self) -> Tensor | None:
+        """All values `(B, N, N)`, if they are kept and between all observations."""
+        return self._matrix if self._small and self._every == 1 else None
+
+    @property
     def _every(self) -> int:
         """Of N observations one in so many is averaged over."""
         return max(1, -(-self.seen.shape[1] // MAX_OWN))

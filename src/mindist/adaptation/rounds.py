@@ -22,7 +22,6 @@ from mindist.adaptation.options import Search
 from mindist.adaptation.search import Problem
 from mindist.adaptation.view import View
 from mindist.adaptation.weights import LEAST_MASS, LEAST_WEIGHT, SETTLED, Observations
-from mindist.features.fast import serves
 
 CLEARLY = 1.5  # 1.2 to 2 gave the same errors on the Gaussian task and the OUP
 
@@ -76,11 +75,7 @@ class Side:
 def served(wide: View, local: View | None, options: Search, observations: Observations) -> bool:
     """Whether the compiled rounds are for these: the usual search, in memory."""
     views = [wide] if local is None else [wide, local]
-    return (
-        options.simple
-        and serves(observations.wide, observations.local)
-        and all(view.cosines is not None for view in views)
-    )
+    return options.simple and observations.plain and all(view.cosines is not None for view in views)
 
 
 def compiled_rounds(

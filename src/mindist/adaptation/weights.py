@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,11 @@ class Observations:
             share = share / copies(x)
         kernel = OwnKernel(seen, embedding.density.bandwidth)
         return cls(wide, local, kernel.density(share), kernel, share)
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether compiled loops can read the features."""
+        return serves(self.wide, self.local)
 
     def all_counted(self) -> Observations:
         """The same with every copy counted."""
