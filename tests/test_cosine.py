@@ -12,8 +12,9 @@ from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.influence import hessian
 from mindist.adaptation.objective import EmbeddingDistance
 from mindist.decoders import RidgeDecoder
-from mindist.solvers import CosineLeastSquares, SolverStatus, levenberg_marquardt
-from mindist.solvers.cosine_loops import solve_damped, waves
+from mindist.solvers import CosineLeastSquares, SolverStatus, cosine, levenberg_marquardt
+from mindist.solvers.cosine_few_loops import times_symmetric
+from mindist.solvers.cosine_loops import Basis, make_room, slope, solve_damped, waves
 from mindist.threads import ranges, team
 
 NUM = 60
@@ -223,3 +224,43 @@ def test_without_compiled_loops_the_search_ends_in_the_same_place(decoder, view,
     slow = search(plain, Search(), problem, generator())
     same = (compiled.s_star - slow.s_star).norm(dim=1) < 1e-4
     assert same.double().mean() > 0.9
+
+
+@pytest.mark.parametrize(("d", "rank"), [(1, 1), (2, 4), (3, 5), (4, 2), (7, 3)])
+def test_projections_are_products(d, rank):
+    generator = torch.Generator().manual_seed(0)
+    A, y, frequency, pull, s = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64).numpy()
+        for shape in ((rank, 9), (rank,), (d, 9), (9,), (d,))
+    )
+    basis = Basis(frequency, pull, A)
+    room = make_room(basis)
+    waves(frequency, pull, s, room.cosine, room.sine)
+    room.y[:] = y
+    slope(basis, pull, room)
+    slopes = -2 * math.pi * room.sine * frequency
+    force = y @ A - pull
+    assert np.allclose(room.force, force)
+    assert np.allclose(room.jacobian[:d], slopes @ A.T)
+    assert np.allclose(room.g, slopes @ force)
+
+
+def test_a_product_with_a_symmetric_matrix():
+    out = np.empty(2)
+    times_symmetric(np.array([[1.0, 2.0], [2.0, 5.0]]), np.array([1.0, -1.0]), out)
+    assert out.tolist() == [-1.0, -3.0]
+
+
+@pytest.mark.parametrize("penalty", [True, False])
+def test_few_problems_end_where_many_do(decoder, far, monkeypatch, penalty):
+    fitted, s, _ = decoder
+    problem = CosineLeastSquares.of(*fitted.cosines(), s, least=1e-2)
+    target, start = (far - fitted.bias)[:3], s[:6].view(3, 2, -1)
+    d = start.shape[2]
+    centre, whitener = (start[:, 0], torch.eye(d).double().expand(3, d, d) / 9)
+    given = (target, start, *((centre, whitener) if penalty else ()))
+    few = problem.solve(*given, objective=False)
+    monkeypatch.setattr(cosine, "FEW", 0)
+    many = problem.solve(*given, objective=False)
+    assert torch.allclose(few.value, many.value, atol=1e-6)
+    assert few.status.tolist() == many.status.tolist()

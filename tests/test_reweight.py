@@ -10,12 +10,15 @@ from mindist.adaptation import (
     Observations,
     Problem,
     Search,
+    few_loops,
     reweighted_search,
+    rounds,
     rounds_loops,
     search,
 )
 from mindist.adaptation.rounds import heavier
 from mindist.adaptation.weights import LEAST_MASS, SETTLED, take_weights
+from mindist.solvers import cosine
 from mindist.tasks import GaussianTask
 
 TASK = GaussianTask()
@@ -203,3 +206,38 @@ def test_cosines_at_some_summaries_decode(fitted, contaminated):
     rounds_loops.cosines_at(cosines.loops_basis, s.numpy(), np.array([5, 2]), out)
     mu = torch.from_numpy(out) @ cosines.mixing + fitted.decoder.bias
     torch.testing.assert_close(mu, fitted.decoder(s[[5, 2]]), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("num", [1, 3])
+def test_few_datasets_end_where_many_do(fitted, contaminated, monkeypatch, local, num):
+    few = weigh(fitted, contaminated[:num], Search(), local)
+    monkeypatch.setattr(rounds, "FEW", 0)
+    monkeypatch.setattr(cosine, "FEW", 0)
+    many = weigh(fitted, contaminated[:num], Search(), local)
+    assert few.found.status == many.found.status
+    assert torch.allclose(few.weight, many.weight, atol=1e-4)
+    assert torch.allclose(few.z_bar, many.z_bar, atol=1e-5)
+    assert torch.allclose(few.found.s_star, many.found.s_star, atol=1e-5)
+    assert torch.allclose(few.cloud.whitener, many.cloud.whitener, rtol=1e-4)
+
+
+def test_few_datasets_in_fewer_directions_than_are_compared_first(contaminated):
+    generator = torch.Generator().manual_seed(0)
+    x = TASK.simulate(TASK.sample_prior(500, generator), generator=generator)
+    small = MinimumDistance(TASK.summary, representation="identity", num_features=8).fit(x).fitted_
+    together = weigh(small, contaminated[:9], Search())
+    alone = weigh(small, contaminated[:1], Search())
+    assert torch.allclose(alone.found.s_star, together.found.s_star[:1], atol=1e-4)
+
+
+def test_a_compiled_decoder_of_one_is_the_decoder(fitted, contaminated):
+    s, mu = TASK.summary(contaminated).double(), np.empty((1, 512), np.float32)
+    few_loops.decode(fitted.local.sight, s.numpy(), np.array([5]), mu)
+    assert torch.allclose(torch.from_numpy(mu).double(), fitted.local.decode(s[5:6]), atol=1e-6)
+
+
+def test_a_compiled_product_is_a_product():
+    out = np.ones(2)
+    few_loops.product(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [3.0, 4.0]]), out)
+    assert out.tolist() == [7.0, 8.0]

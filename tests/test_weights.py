@@ -5,6 +5,7 @@ import pytest
 import torch
 from exact_models import LocationDecoder, features, normal
 
+from mindist.adaptation import own_kernel, own_kernel_loops
 from mindist.adaptation.own_kernel import OwnKernel
 from mindist.adaptation.weights import (
     LEAST_MASS,
@@ -294,3 +295,34 @@ def test_compiled_means_are_weighted_means(dtype, num):
         out[[0, 2]], expected[[0, 2]], rtol=0, atol=50 * torch.finfo(dtype).eps
     )
     assert (out[1] == -1).all()
+
+
+def test_the_compiled_exponential_is_the_exponential():
+    u = -torch.cat([torch.tensor([0.0, 1e-17, 1e300, math.inf]), torch.linspace(0, 700, 9_999)])
+    made = u.double().numpy().copy()
+    own_kernel_loops.exponential(made, np.empty(len(made), np.int64))
+    expected = u.double().exp().numpy()
+    assert np.allclose(made, expected, rtol=1e-13, atol=1e-300)
+    lost = np.array([math.nan])
+    own_kernel_loops.exponential(lost, np.empty(1, np.int64))
+    assert np.isnan(lost[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("dim", "every"), [(1, 1), (4, 1), (7, 3)])
+def test_the_compiled_kernel_is_the_gaussian(dtype, dim, every):
+    x = torch.randn(2, 10, dim, generator=torch.Generator().manual_seed(0)).to(dtype)
+    few = x[:, ::every].double()
+    made = np.empty((2, 10, few.shape[1]))
+    own_kernel_loops.kernel_values(x.numpy(), every, -0.5 / 1.7**2, made)
+    difference = x.double()[:, :, None] - few[:, None]
+    expected = torch.exp(-difference.square().sum(-1) / (2 * 1.7**2))
+    assert torch.allclose(torch.from_numpy(made), expected, rtol=1e-12, atol=0)
+
+
+def test_the_loop_and_products_make_the_same_kernel(monkeypatch):
+    x = torch.randn(3, 20, 5, generator=torch.Generator().manual_seed(0))
+    share = torch.rand(3, 20, generator=torch.Generator().manual_seed(1)).double()
+    made = OwnKernel(x, 2.0).density(share)
+    monkeypatch.setattr(own_kernel, "LOOP_DIMENSIONS", 0)
+    assert torch.allclose(made, OwnKernel(x, 2.0).density(share), rtol=1e-12)

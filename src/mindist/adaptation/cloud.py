@@ -67,8 +67,8 @@ class Cloud:
         offset = (s - centre[:, None]) / scale
         covariance = offset.transpose(1, 2) @ offset / s.shape[1]
         variance = covariance.diagonal(dim1=1, dim2=2)
-        ridge = RELATIVE_RIDGE * variance + LEAST_VARIANCE
-        factor = torch.linalg.cholesky(covariance + torch.diag_embed(ridge))
+        added = RELATIVE_RIDGE * variance + LEAST_VARIANCE
+        factor = torch.linalg.cholesky(covariance + torch.diag_embed(added))
         unit = torch.eye(s.shape[2], dtype=s.dtype, device=s.device).expand_as(factor)
         inverse = torch.linalg.solve_triangular(factor, unit, upper=False)
         return cls(centre, inverse / scale)
@@ -95,8 +95,7 @@ class Cloud:
         """Overwrite the clouds with indices `(n,)` by those around `(n, K)`, by compiled loops."""
         from mindist.adaptation.cloud_loops import gather
 
-        ridge = min(NUM_NEIGHBOURS, s.shape[0]), RELATIVE_RIDGE, LEAST_VARIANCE
-        given = s.numpy(), scale.numpy(), ridge
+        given = s.numpy(), scale.numpy(), ridge(s.shape[0])
         ends, first = (self.centre.numpy(), self.whitener.numpy()), 0
         for part in likeness.coarse(z_bar):
             last = first + len(part[0])
@@ -118,6 +117,11 @@ class Cloud:
         """Whitened offsets `(n, d_s)` of summaries from the clouds of the problems `(n,)`."""
         offset = (s - self.centre[problem])[..., None]
         return (self.whitener[problem] @ offset).squeeze(-1)
+
+
+def ridge(num: int) -> tuple[int, float, float]:
+    """How many of so many simulations are in a cloud, its relative and its absolute ridge."""
+    return min(NUM_NEIGHBOURS, num), RELATIVE_RIDGE, LEAST_VARIANCE
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ class Likeness:
 
         Each overwrites the last: memory that is used again costs no page faults.
         """
-        few, others, norms = self._parts
+        few, others, norms = self.parts
         rows = max(1, min(BLOCK_ELEMENTS // self.unit.shape[0], z_bar.shape[0]))
         room = self.unit.new_empty(rows, self.unit.shape[0])
         for seen in (z_bar @ self.directions).split(rows):
@@ -168,7 +172,7 @@ class Likeness:
             yield made.numpy(), seen[:, NUM_COARSE:].contiguous().numpy(), others, norms
 
     @cached_property
-    def _parts(self) -> tuple[Tensor, NDArray[np.float32], NDArray[np.float32]]:
+    def parts(self) -> tuple[Tensor, NDArray[np.float32], NDArray[np.float32]]:
         """Simulations in the first few directions `(c, m)`, in others, and there their norms."""
         few, others = self.unit[:, :NUM_COARSE].T.contiguous(), self.unit[:, NUM_COARSE:]
         return few, others.contiguous().numpy(), others.norm(dim=1).numpy()

@@ -23,6 +23,7 @@ from mindist.adaptation.search import Problem
 from mindist.adaptation.view import View
 from mindist.adaptation.weights import LEAST_MASS, LEAST_WEIGHT, SETTLED, Observations
 
+FEW = 4  # datasets: so many, one after the other, take the time of so many together
 CLEARLY = 1.5  # 1.2 to 2 gave the same errors on the Gaussian task and the OUP
 
 Array = NDArray[Any]
@@ -42,7 +43,7 @@ class Side:
     def __init__(self, view: View, options: Search, s: Tensor, z_bar: Tensor, cloud: Cloud) -> None:
         assert view.cosines is not None
         self.view, self.cosines, self.cloud = view, view.cosines, cloud
-        self.root = (options.stay * max(view.error, 0.0)) ** 0.5
+        self.root = _root(view, options)
         self.s, self.z_bar = s.numpy(), z_bar.numpy()
         self.waves = torch.empty(len(s), len(self.cosines.phase))
         self.rounded, self.target = torch.empty(2, *z_bar.shape)
@@ -96,6 +97,8 @@ def compiled_rounds(
     from mindist.adaptation.weights_loops import weighted_means
 
     assert problem.cloud is not None
+    if len(problem.s_obs) <= FEW:
+        return _rounds_of_few(wide, local, options, problem, observations, mass_threshold)
     cloud = Cloud(problem.cloud.centre.clone(), problem.cloud.whitener.clone())
     s, z_bar = cloud.centre.clone(), problem.z_bar.clone()
     going = every = np.arange(len(s))
@@ -125,6 +128,52 @@ def compiled_rounds(
         weighted_means(wide_features, going, weights, LEAST_WEIGHT, side.z_bar)
         side.follow(going, clouds=True, near=True)
     return s, weight, replace(problem, z_bar=z_bar, cloud=cloud)
+
+
+def _rounds_of_few(
+    wide: View,
+    local: View | None,
+    options: Search,
+    problem: Problem,
+    observations: Observations,
+    mass_threshold: float,
+) -> tuple[Tensor, Tensor, Problem]:
+    """The same in one call of a compiled loop."""
+    from mindist.adaptation.few_loops import Place, all_rounds
+
+    assert problem.cloud is not None
+    cloud = Cloud(problem.cloud.centre.clone(), problem.cloud.whitener.clone())
+    s, z_bar, weight = cloud.centre.clone(), problem.z_bar.clone(), observations.share.clone()
+    density = wide if local is None else local
+    wide_features, seen, own, share = (
+        part.numpy()
+        for part in (observations.wide, observations.local, observations.own, observations.share)
+    )
+    place = Place(
+        s.numpy(), z_bar.numpy(), cloud.centre.numpy(), cloud.whitener.numpy(), _root(wide, options)
+    )
+    other = Place(
+        place.s.copy(),
+        np.empty((len(s), seen.shape[2])),
+        place.centre.copy(),
+        place.whitener.copy(),
+        _root(density, options),
+    )
+    all_rounds(
+        (wide.sight, density.sight, local is not None),
+        (place, other),
+        wide_features,
+        (seen, own, share),
+        (options.reweight, LEAST_MASS, mass_threshold, SETTLED, LEAST_WEIGHT, CLEARLY),
+        weight.numpy(),
+    )
+    return s, weight, replace(problem, z_bar=z_bar, cloud=cloud)
+
+
+def _root(view: View, options: Search) -> float:
+    """The square root of the weight of the term that keeps near simulations."""
+    root: float = (options.stay * max(view.error, 0.0)) ** 0.5
+    return root
 
 
 def heavier(a: Any, b: Any) -> Any:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from mindist.adaptation.cloud import Cloud
+from mindist.adaptation.cloud import Cloud, ridge
 from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
 from mindist.adaptation.options import Search
 from mindist.adaptation.starts import Bank
 from mindist.features.fast import serves
 from mindist.protocols import CosineDecoder, Decoder
 from mindist.solvers import CosineLeastSquares
+
+if TYPE_CHECKING:
+    from mindist.adaptation.few_loops import Sight
 
 MAX_POINTS = 2_000  # simulated summaries over which the decoder's directions are ordered
 # Of the held-out error, left out of a search that need not be exact: on contaminated OUP data
@@ -70,6 +74,26 @@ class View:
         )
         made = torch.cat([basis[:, None], slopes.mT], 1).to(weight.dtype) @ weight
         return made[:, 0] + bias, made[:, 1:]
+
+    @cached_property
+    def sight(self) -> Sight:
+        """What the compiled rounds of few datasets take of it, where there are cosines."""
+        from mindist.adaptation.few_loops import Sight
+
+        assert self.cosines is not None
+        likeness, bank = self.bank.likeness, self.bank
+        few, others, norms = likeness.parts
+        return Sight(
+            self.cosines.loops_basis,
+            self.cosines.mixing.float().contiguous().numpy(),
+            self.cosines.single.numpy(),
+            self.decoder.bias.numpy(),
+            self.single[1].numpy(),
+            self.cosines.loose_limits,
+            likeness.directions.contiguous().numpy(),
+            (few.numpy(), others, norms),
+            (bank.s.contiguous().numpy(), bank.unit.contiguous().numpy(), ridge(len(bank.s))),
+        )
 
     @cached_property
     def single(self) -> tuple[Tensor, Tensor]:

@@ -22,25 +22,21 @@ where it is smaller than that of 95% of the simulations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from mindist.adaptation.inner import inner_products, plain_array, shared
 from mindist.adaptation.own_kernel import OwnKernel
 from mindist.features.embedding import Embedding
 from mindist.features.fast import serves
-from mindist.threads import ranges, team
 
 LEAST_MASS = 0.05  # below it there is no model left to weigh by
 LEAST_WEIGHT = 1e-12
 SETTLED = 1e-3  # no weight moved by more: another round would find the same summary
-WORTH_SHARING = 2**23  # features: 1 ms of one core
 MANY_COPIED = 0.1  # of the distinct observations: with more the data are rounded
 
 
@@ -134,7 +130,7 @@ class Observations:
 
     def fit(self, mu: Tensor) -> Fit:
         """How well local embeddings `(B, L)` of the model explain each observation."""
-        density = _inner_products(self.local, mu).double()
+        density = inner_products(self.local, mu).double()
         square = mu.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
         num = self.share.sum(1)
         mean = (self.share * density).sum(1) / num
@@ -275,24 +271,6 @@ def take_weights(new: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
     return rows[moved]
 
 
-def _inner_products(features: Tensor, mu: Tensor) -> Tensor:
-    """Of features `(B, N, L)` with mu `(B, L)`, `(B, N)`.
-
-    A batched product with one column takes 58 microseconds for a dataset of 100 x 512, a compiled
-    loop 2 to 8.
-    """
-    if not serves(features, mu):
-        return (features @ mu.to(features.dtype)[..., None]).squeeze(-1)
-    from mindist.adaptation.weights_loops import inner_products
-
-    out = torch.empty_like(features[..., 0])
-    arrays = [_array(part) for part in (features, mu, out)]
-    _shared(
-        lambda some: inner_products(*(a[slice(*some)] for a in arrays)), len(mu), features.numel()
-    )
-    return out
-
-
 def _weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     """Means `(B, K)`, float64, of values `(B, N, K)`."""
     if not serves(values, weight):
@@ -301,25 +279,14 @@ def _weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     from mindist.adaptation.weights_loops import weighted_means
 
     out = weight.new_empty(weight.shape[0], values.shape[2], dtype=torch.float64)
-    data, of, mean = _array(values), _array(weight), out.numpy()
+    data, of, mean = plain_array(values), plain_array(weight), out.numpy()
     every = np.arange(len(of))
 
     def work(some: tuple[int, int]) -> None:
         weighted_means(data, every[slice(*some)], of, LEAST_WEIGHT, mean)
 
-    _shared(work, len(of), data.size)
+    shared(work, len(of), data.size)
     return out
-
-
-def _array(tensor: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = tensor.contiguous().numpy()
-    return array
-
-
-def _shared(work: Callable[[tuple[int, int]], None], num: int, size: int) -> None:
-    """Do work on ranges of datasets in several threads, where it is of so many numbers."""
-    with team(worth=size >= WORTH_SHARING) as threads:
-        threads.do(work, ranges(num, threads.size))
 
 
 __all__ = ["Fit", "Observations", "copies", "multiplicity", "take_weights"]

@@ -32,11 +32,12 @@ from mindist.solvers.solution import Solution
 from mindist.threads import ranges, team
 
 if TYPE_CHECKING:
-    from mindist.solvers.cosine_loops import Basis, Limits
+    from mindist.solvers.cosine_loops import Basis, Ends, Limits
 
 REPEATS = 4  # of the search with the rest frozen
 SETTLED = 1e-3  # in units of the given scale: after a repetition that moves less, 3% of it is left
 MAX_ITERATIONS, TOLERANCE = 200, 1e-9
+FEW = 4  # problems: so many products with one vector take the time of one with so many
 WORTH_SHARING = 8  # problems; one takes about 0.1 ms, threads as much to start
 
 Parts = tuple[Tensor, ...]  # of problems: q, the constant, m and R
@@ -142,6 +143,8 @@ class CosineLeastSquares:
         centre = start[:, 0] if centre is None else centre
         whitener = start.new_zeros(n, d, d) if whitener is None else whitener
         limits = MAX_ITERATIONS, TOLERANCE, 0.0 if repeats else self.least
+        if n <= FEW and repeats and not objective:
+            return self._solve_few((target, centre, whitener), start, limits, repeats)
         pull = self._pull(target, exact=bool(repeats))
         parts = pull, torch.linalg.vecdot(target, target), centre, whitener
         end = self._search(parts, start, limits)
@@ -159,7 +162,7 @@ class CosineLeastSquares:
             value, (pull, *others) = end.value[going], [part[going] for part in problem]
             # What was left to the rest is small: in float32 it is rounded by less than the target.
             cosine = self.basis(value).float()
-            pull = pull - (cosine @ self._rest_single.T) @ self._rest_single
+            pull = pull - cosine @ self._rest_square
             new = self._search((pull, *others), value[:, None], limits)
             end.value[going], end.status[going] = new.value, new.status
             end.iterations[going] += new.iterations
@@ -168,8 +171,28 @@ class CosineLeastSquares:
                 break
 
     @cached_property
-    def _rest_single(self) -> Tensor:
-        return self.rest.float().contiguous()
+    def _rest_square(self) -> Tensor:
+        """:math:`A_2 A_2^T`, `(P, P)`, float32."""
+        return (self.rest.T @ self.rest).float()
+
+    def _solve_few(self, problems: Parts, start: Tensor, limits: Limited, most: int) -> Solution:
+        """Search and search again in one compiled call, from t, m and R of each problem."""
+        from mindist.solvers import cosine_few_loops
+        from mindist.solvers import cosine_loops as loops
+
+        end = _no_solution(start)
+        again = most if len(self.rest) else 0, self.scale.numpy(), SETTLED
+        cosine_few_loops.solve_each(
+            self.loops_basis,
+            self.mixing.contiguous().numpy(),
+            self._rest_square.numpy(),
+            tuple(part.contiguous().numpy() for part in problems),
+            start.contiguous().numpy(),
+            loops.Limits(*limits),
+            again,
+            _arrays(end),
+        )
+        return end
 
     def _pull(self, target: Tensor, *, exact: bool) -> Tensor:
         """q, `(n, P)`; in float32 where the rest is left out, which matters more."""
@@ -186,11 +209,9 @@ class CosineLeastSquares:
         """A search without the rest."""
         from mindist.solvers import cosine_loops as loops
 
-        value, objective = torch.empty_like(start[:, 0]), torch.empty_like(start[:, 0, 0])
-        status, iterations = torch.empty(2, len(start), dtype=torch.long)
-        basis, given = self.loops_basis, loops.Limits(*limits)
+        end = _no_solution(start)
+        basis, given, ends = self.loops_basis, loops.Limits(*limits), _arrays(end)
         arrays = [part.contiguous().numpy() for part in (*problem, start)]
-        ends = [part.numpy() for part in (value, objective, status, iterations)]
 
         def work(share: tuple[int, int]) -> None:
             (*target, at), out = ([a[slice(*share)] for a in group] for group in (arrays, ends))
@@ -198,7 +219,7 @@ class CosineLeastSquares:
 
         with team(worth=len(start) >= WORTH_SHARING) as threads:
             threads.do(work, ranges(len(start), threads.size))
-        return Solution(value, objective, status, iterations)
+        return end
 
     @cached_property
     def loops_basis(self) -> Basis:
@@ -213,6 +234,21 @@ class CosineLeastSquares:
         from mindist.solvers.cosine_loops import Limits
 
         return Limits(MAX_ITERATIONS, TOLERANCE, self.least)
+
+
+def _no_solution(start: Tensor) -> Solution:
+    """Memory for where searches from points `(n, S, d)` end."""
+    n, _, d = start.shape
+    status, iterations = torch.empty(2, n, dtype=torch.long)
+    return Solution(start.new_empty(n, d), start.new_empty(n), status, iterations)
+
+
+def _arrays(end: Solution) -> Ends:
+    """The same memory, for loops to write to."""
+    from mindist.solvers.cosine_loops import Ends
+
+    parts = end.value, end.objective, end.status, end.iterations
+    return Ends(*(part.numpy() for part in parts))
 
 
 __all__ = ["REPEATS", "CosineLeastSquares"]

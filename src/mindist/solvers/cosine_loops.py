@@ -26,6 +26,7 @@ TURN = 2 * math.pi
 INITIAL_DAMPING, MAX_DAMPING = 1e-3, 1e16  # as in `mindist.solvers.levenberg_marquardt`
 ROUNDING = 1e-15  # of the objective, a sum of terms of order one: no step can be seen to gain less
 SINGULAR = 1e-14  # a pivot below this share of its diagonal element has lost its sign
+TRIPLE = 3  # derivatives whose products with the matrix are made in one pass through it
 CONVERGED, MAX_ITERATIONS, STALLED, NONFINITE = 0, 1, 2, 3  # of `SolverStatus`
 
 
@@ -65,7 +66,7 @@ class Ends(NamedTuple):
 
 class Room(NamedTuple):
     """Memory for what is known at a point: waves `(P,)`, `y = c A` `(r,)`, R (s - m) `(d,)`;
-    for derivatives; and for a step.
+    for derivatives, those of waves and of y in whole `TRIPLE`s of unknowns; and for a step.
     """
 
     cosine: Any
@@ -88,9 +89,10 @@ class Room(NamedTuple):
 def make_room(basis: Any) -> Any:
     """Memory for problems in a basis."""
     (d, num), rank = basis.frequency.shape, len(basis.mixing)
+    whole = -(-d // TRIPLE) * TRIPLE
     return Room(
         np.empty(num), np.empty(num), np.empty(rank), np.empty(d),
-        np.empty(num), np.empty((d, num)), np.empty((d, rank)),
+        np.empty(num), np.zeros((whole, num)), np.empty((whole, rank)),
         np.empty(d), np.empty((d, d)), np.empty((d, d)), np.empty(d),
         np.empty((d, d)), np.empty(d), np.empty(d),
     )  # fmt: skip
@@ -115,16 +117,6 @@ def dot(a: Any, b: Any) -> Any:
     for p in range(len(a)):
         total += a[p] * b[p]
     return total
-
-
-@jit_reordered
-def dot_pair(a: Any, b: Any, c: Any) -> Any:
-    """The inner products of a vector with two others, which reads it once."""
-    first, second = 0.0, 0.0
-    for p in range(len(a)):
-        first += a[p] * b[p]
-        second += a[p] * c[p]
-    return first, second
 
 
 @jit_reordered
@@ -174,31 +166,47 @@ def differentiate(basis: Any, target: Any, room: Any) -> None:
 @jit_reordered
 def slope(basis: Any, pull: Any, room: Any) -> None:
     """The force `(P,)`, the derivatives of the waves `(d, P)` and of y `(d, r)`, the gradient."""
-    mixing, force, slopes, jacobian = basis.mixing, room.force, room.slopes, room.jacobian
+    force, slopes, d = room.force, room.slopes, len(room.g)
     force[:] = -pull
-    for k in range(len(mixing)):
-        row, at = mixing[k], room.y[k]
-        for p in range(len(row)):
-            force[p] += at * row[p]
-    d = len(slopes)
     for i in range(d):
         row, wave = basis.frequency[i], slopes[i]
         for p in range(len(row)):
             wave[p] = -TURN * room.sine[p] * row[p]
-        room.g[i] = dot(wave, force)
-    for k in range(len(mixing)):
-        row = mixing[k]
-        for i in range(0, d - 1, 2):
-            jacobian[i, k], jacobian[i + 1, k] = dot_pair(row, slopes[i], slopes[i + 1])
-        if d % 2:
-            jacobian[d - 1, k] = dot(row, slopes[d - 1])
+    for i in range(0, d, TRIPLE):
+        some, share = slice(i, i + TRIPLE), 1.0 if i == 0 else 0.0
+        project(basis.mixing, room.y, share, force, slopes[some], room.jacobian[some])
+    for i in range(d):
+        room.g[i] = dot(slopes[i], force)
+
+
+@jit_reordered
+def project(A: Any, y: Any, share: Any, force: Any, slopes: Any, out: Any) -> None:
+    """Add a share of y A to the force, and write the products of A with three vectors `(3, r)`.
+
+    A, `(r, P)`, is larger than the nearest cache: it is read once, two rows at a time.
+    """
+    u, v, w, last = slopes[0], slopes[1], slopes[2], len(A) - 1
+    for k in range(0, len(A), 2):
+        m = min(k + 1, last)  # the last row again, where it has no other beside it
+        a, b, y_a, y_b = A[k], A[m], share * y[k], share * y[m] if m > k else 0.0
+        ua = ub = va = vb = wa = wb = 0.0
+        for p in range(len(force)):
+            ua += u[p] * a[p]
+            ub += u[p] * b[p]
+            va += v[p] * a[p]
+            vb += v[p] * b[p]
+            wa += w[p] * a[p]
+            wb += w[p] * b[p]
+            force[p] += y_a * a[p] + y_b * b[p]
+        out[0, k], out[1, k], out[2, k] = ua, va, wa
+        out[0, m], out[1, m], out[2, m] = ub, vb, wb
 
 
 @jit_reordered
 def second_order(basis: Any, room: Any) -> None:
     """The matrices, from the derivatives of y; those of the waves are overwritten."""
     jacobian, gauss, H = room.jacobian, room.gauss, room.H
-    for i in range(len(jacobian)):
+    for i in range(len(H)):
         row, wave = basis.frequency[i], room.slopes[i]
         for p in range(len(row)):
             wave[p] = TURN * TURN * room.force[p] * room.cosine[p] * row[p]
@@ -242,14 +250,13 @@ def solve_damped(A: Any, scale: Any, damping: Any, g: Any, L: Any, step: Any) ->
 @jit_reordered
 def begin(basis: Any, target: Any, start: Any, s: Any, room: Any) -> Any:
     """Write the lowest of the points `(S, d)` to s, and leave in the room what is known there."""
-    s[:] = start[0]
-    F = evaluate(basis, target, s, room)
+    F, lowest = evaluate(basis, target, start[0], room), 0
     for k in range(1, len(start)):
         F_other = evaluate(basis, target, start[k], room)
         if F_other < F or np.isnan(F):
-            F = F_other
-            s[:] = start[k]
-    if len(start) > 1:
+            F, lowest = F_other, k
+    s[:] = start[lowest]
+    if lowest < len(start) - 1:
         evaluate(basis, target, s, room)
     return F
 
