@@ -77,13 +77,13 @@ class _Block:
     @classmethod
     def of(
         cls, fitted: Fitted, options: Search, s_obs: Tensor, x: Tensor, z_bar: Tensor,
-        observations: Observations,
+        mu: Tensor, observations: Observations,
     ) -> _Block:  # fmt: skip
         """Before any search: observed summaries, and copies of one observation counted once."""
         copies = (observations.share < 1).any(1)
         if copies.any():
             z_bar = torch.where(copies[:, None], observations.mean(observations.share), z_bar)
-        cloud, mu = fitted.wide.cloud(options, z_bar), fitted.wide.decode(s_obs)
+        cloud = fitted.wide.cloud(options, z_bar)
         every = torch.arange(x.shape[0], device=x.device)
         before = fitted.wide.objective(options, z_bar, cloud).at(mu, s_obs.double(), every)
         return cls(
@@ -209,6 +209,7 @@ def adapt_block(
     x: Tensor,
     detection: Detection,
     z_bar: Tensor,
+    mu: Tensor,
     chosen: Tensor,
     *,
     seed: int,
@@ -222,13 +223,14 @@ def adapt_block(
         x: Observed datasets `(B, N, *event)`.
         detection: What is known of them already.
         z_bar: Their mean embeddings `(B, K)`, wide.
+        mu: The decoder's at their summaries.
         chosen: Which to adapt, `(B,)`.
         seed: Of perturbations of starts.
         room: Memory for the features of all observations, if there is some to use again.
     """
     distinct = fitted.continuous and options.distinct and options.reweight > 0
     observations = Observations.of(fitted.embedding, x, distinct=distinct, room=room)
-    block = _Block.of(fitted, options, detection.s_obs, x, z_bar, observations)
+    block = _Block.of(fitted, options, detection.s_obs, x, z_bar, mu, observations)
     moved = block.adapt(chosen, seed)
     s_star, adapted, mu = block.s, block.adapted, block.mu
     distance = torch.where(adapted, (mu - z_bar).square().sum(1), detection.distance_obs)

@@ -15,8 +15,14 @@ import numba
 Function = TypeVar("Function", bound=Callable[..., Any])
 # What the compiler may do: fuse a product and a sum, and where the order of a sum does not matter
 # reorder it, without which a sum is no vector instruction. NaN and infinity are always kept.
+LITERAL: set[str] = set()
 EXACT = {"contract"}
 REORDERED = {"arcp", "contract", "nsz", "reassoc"}
+
+
+def jit_literal(function: Function) -> Function:
+    """Compile a function of arrays and numbers, each operation rounded as it is in any library."""
+    return _compile(function, LITERAL)
 
 
 def jit(function: Function) -> Function:

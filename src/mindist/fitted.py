@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,20 @@ from mindist.protocols import Decoder, Summary
 from mindist.summarise import Summariser
 
 BLOCK_ROWS = 4_096  # datasets that are decoded or searched for at once
+
+
+class Judged(NamedTuple):
+    """What detection says of datasets, float64.
+
+    Arguments:
+        distance: Squared distances `(B,)` from the decoder's embeddings.
+        p_value: `(B,)`.
+        mu: These embeddings, wide, `(B, K)`.
+    """
+
+    distance: Tensor
+    p_value: Tensor
+    mu: Tensor
 
 
 @dataclass(frozen=True)
@@ -85,52 +99,54 @@ class Fitted:
         with torch.no_grad():
             return torch.cat([(self.decoder(b) - z).square().sum(-1) for b, z in blocks])
 
-    def judge(self, s: Tensor, z_bar: Tensor, num_obs: int) -> tuple[Tensor, Tensor]:
-        """Squared distances and p-values, both `(B,)`, float64.
+    @torch.no_grad()
+    def judge(self, s: Tensor, z_bar: Tensor, num_obs: int) -> Judged:
+        """Distances and p-values of datasets, and the embeddings that they were compared with.
 
         Arguments:
             s: Summaries `(B, d_s)`.
             z_bar: Mean embeddings in all kernels `(B, K)`, in whose precision products are taken.
             num_obs: Observations in each dataset.
         """
-        empty = s.new_empty(0, dtype=torch.float64)
-        distances, p_values = [empty], [empty]
-        for rows, seen in zip(s.double().split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
-            residuals = self._residuals(rows, seen)
-            distances.append(residuals[0].square().sum(1).double())
-            p_values.append(
-                self.null.p_value(distances[-1], num_obs)
-                if self.detector is None
-                else self.detector.p_value(residuals, rows, seen, num_obs)
-            )
-        return torch.cat(distances), torch.cat(p_values)
+        if s.shape[0] > BLOCK_ROWS:
+            blocks = zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
+            parts = [self.judge(*block, num_obs) for block in blocks]
+            return Judged(*map(torch.cat, zip(*parts, strict=True)))
+        s, mu = s.double(), self.wide.decode(s)
+        distance, residuals = self._residuals(s, z_bar, mu)
+        if self.detector is None:
+            return Judged(distance, self.null.p_value(distance, num_obs), mu)
+        return Judged(distance, self.detector.p_value(residuals, s, z_bar, num_obs), mu)
 
+    @torch.no_grad()
     def p_values(self, x: Tensor) -> dict[str, Tensor]:
         """p-values `(B,)` of every statistic of the test alone, of datasets `(B, N, *event)`."""
         s, z_bar, num_obs = self.summarise(x).double(), self.embedding.mean(x), x.shape[1]
-        residuals = self._residuals(s, z_bar)
+        distance, residuals = self._residuals(s, z_bar, self.wide.decode(s))
         if self.detector is None:
-            distance = residuals[0].square().sum(1).double()
             return {"distance": self.null.p_value(distance, num_obs)}
         return self.detector.p_values(residuals, s, z_bar, num_obs)
 
-    @torch.no_grad()
-    def _residuals(self, s: Tensor, z_bar: Tensor) -> list[Tensor]:
-        """What the decoders leave of the embeddings: wide, and local where the detector asks."""
+    def _residuals(self, s: Tensor, z_bar: Tensor, mu: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Squared distances `(B,)`, and what the decoders leave: wide, and local where there is."""
         wide, local = self.embedding.split(z_bar)
+        difference = wide - mu
+        distance = torch.linalg.vecdot(difference, difference)
         if not isinstance(self.decoder, RidgeDecoder):
-            return [wide.double() - self.decoder(s)]
-        residuals = [self.decoder.residual(s, wide)]
+            return distance, [difference]
+        residuals = [difference.to(wide.dtype)]
         if self.detector is not None and self.local is not None and local is not None:
-            assert isinstance(self.local.decoder, RidgeDecoder)  # as `Learner` made it
-            residuals.append(self.local.decoder.residual(s, local))
-        return residuals
+            residuals.append(local - self.local.decode(s, local.dtype))
+        return distance, residuals
 
     def excess(self, s_star: Tensor, covariance: Tensor, adapted: Tensor) -> Tensor:
         """What covariances `(B, d_s, d_s)` of adapted summaries have beyond that of simulations."""
+        if self.noise is None or not adapted.any():
+            return torch.zeros_like(covariance)
+        if adapted.all():
+            return self.noise.excess(s_star, covariance)
         value = torch.zeros_like(covariance)
-        if self.noise is not None and adapted.any():
-            value[adapted] = self.noise.excess(s_star[adapted], covariance[adapted])
+        value[adapted] = self.noise.excess(s_star[adapted], covariance[adapted])
         return value
 
     def to(self, device: torch.device) -> Fitted:
@@ -187,7 +203,7 @@ class Fitted:
             config["detector"], detector_tensors = self.detector.state()
             tensors |= {f"detector.{name}": value for name, value in detector_tensors.items()}
         if self.noise is not None:
-            tensors |= {f"noise.{name}": value for name, value in vars(self.noise).items()}
+            tensors |= {f"noise.{name}": value for name, value in self.noise.state().items()}
         if isinstance(embedding.representation, Encoded):
             tensors["probe.seen"] = embedding.represent(self.probe)
         return config, tensors

@@ -324,7 +324,7 @@ class MinimumDistance:
                 simulations'.
         """
         batch, single = self._observed(x)
-        detection, _ = self._detect(batch)
+        detection = self._detect(batch)[0]
         return detection[0] if single else detection
 
     def adapt(self, x: Array, *, force: bool = False) -> Adaptation:
@@ -342,7 +342,7 @@ class MinimumDistance:
         force = checks.flag(force, "force")
         batch, single = self._observed(x)
         fitted = replace(self._fitted(), noise=self.noise)
-        detection, z_bar = self._detect(batch)
+        detection, z_bar, mu = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
         numbers = batch.shape[1] * fitted.embedding.total
         blocks = _blocks(batch.shape[0], max(1, BLOCK_BYTES // (4 * numbers)))
@@ -358,6 +358,7 @@ class MinimumDistance:
                 batch[b],
                 detection[b] if len(blocks) > 1 else detection,
                 z_bar[b],
+                mu[b],
                 chosen[b],
                 seed=self.seed,
                 room=getattr(rooms, "features", None),
@@ -400,15 +401,18 @@ class MinimumDistance:
         dtype = self._fitted().probe.dtype
         return checks.within_range(batch, dtype).to(self.device, dtype), single
 
-    def _detect(self, batch: Tensor) -> tuple[Detection, Tensor]:
-        """Detection of a checked batch, and its mean embeddings `(B, K)` in float64."""
+    def _detect(self, batch: Tensor) -> tuple[Detection, Tensor, Tensor]:
+        """Detection of a checked batch; mean embeddings, observed and decoded, `(B, K)`, float64.
+
+        Both are of the wide kernel.
+        """
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
         seen = fitted.embedding.mean(batch)
-        distance, p_value = fitted.judge(s_obs, seen, num_obs)
+        distance, p_value, mu = fitted.judge(s_obs, seen, num_obs)
         threshold = fitted.null.threshold(self.alpha, num_obs)
         detection = Detection(s_obs, distance, p_value, p_value <= self.alpha, threshold)
-        return detection, fitted.embedding.split(seen)[0].double()
+        return detection, fitted.embedding.split(seen)[0].double(), mu
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a folder (safetensors plus JSON), all but the summary."""

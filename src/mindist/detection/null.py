@@ -103,9 +103,13 @@ class NullDistances:
 
     def threshold(self, alpha: float, num_obs: int) -> float:
         """The squared distance above which, and only above which, p is at most alpha."""
-        null = self.distances(num_obs)
-        allowed = math.floor(alpha * (len(null) + 1) + 1e-9) - 1
-        return math.inf if allowed < 0 else float(null[len(null) - 1 - allowed])
+        num = len(self.noise)
+        allowed = math.floor(alpha * (num + 1) + 1e-9) - 1
+        if allowed < 0:
+            return math.inf
+        if self._only_noise is None:
+            return float(self.distances(num_obs)[num - 1 - allowed])
+        return max(self.num_obs / num_obs * float(self._only_noise[num - 1 - allowed]), ROUNDED)
 
     def to(self, device: torch.device) -> NullDistances:
         """The same null on another device."""

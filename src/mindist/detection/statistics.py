@@ -28,15 +28,16 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.standardise import Standardiser
-from mindist.detection.mahalanobis import ROUNDED, Mahalanobis, squared_length
+from mindist.detection.mahalanobis import ROUNDED, TINY, Mahalanobis, squared_length
 from mindist.detection.neighbours import Neighbours
+from mindist.features.fast import serves
 from mindist.protocols import State
 
 SCALE_BASIS = 100  # for one smooth number; at 128 the decoder's K numbers are flat (docs/method.md)
@@ -49,6 +50,18 @@ REDUNDANT = 1e-6
 # fifth neighbour among 10,000 of one dimension is at 6e-4.
 SAME = 1e-5
 _TENSORS = ("low", "high", "span")  # of `ResidualStatistics`
+
+
+class Scale(NamedTuple):
+    """g for compiled loops: cosines, their weights `(P,)` and bias, the ranges of s and of g."""
+
+    waves: Any
+    weight: Any
+    bias: float
+    low: Any
+    high: Any
+    least: float
+    most: float
 
 
 @dataclass(frozen=True)
@@ -122,13 +135,43 @@ class ResidualStatistics:
                 f"ratio: expected a positive number of observations over that of the simulations, "
                 f"got {ratio}."
             )
-        inside = s.double().clamp(self.low, self.high)
-        scale = self.log_scale(inside).clamp(self.span[0], self.span[1])[:, 0]
-        length = _log_length(residual)
-        both = torch.stack([length - scale, self.mahalanobis(residual)], dim=1)
+        squares = self.mahalanobis.squares(residual)
+        torch.maximum(squares, self._least, out=squares).log_()
+        length = squares[0]
+        both = torch.stack([length - self._log_scale(s.double()), squares[1]], dim=1)
+        if ratio == 1:
+            return both
         # Both are quadratic in the residual: a factor sqrt(ratio) adds log(ratio), except to
         # rounding, which does not shrink with N.
         return both + math.log(ratio) * (length > math.log(ROUNDED))[:, None]
+
+    def _log_scale(self, s: Tensor) -> Tensor:
+        """g, `(B,)`, at summaries `(B, d_s)`, float64."""
+        if self._scale is None or not serves(s):
+            inside = s.clamp(self.low, self.high)
+            return self.log_scale(inside).clamp(self.span[0], self.span[1])[:, 0]
+        from mindist.detection import statistics_loops
+
+        out = torch.empty(s.shape[0], dtype=torch.float64)
+        statistics_loops.log_scales(self._scale, s.contiguous().numpy(), out.numpy())
+        return out
+
+    @cached_property
+    def _least(self) -> Tensor:
+        """What squared lengths and squared Mahalanobis lengths count as at least, `(2, 1)`."""
+        least = [[ROUNDED], [TINY]]
+        return torch.tensor(least, dtype=torch.float64, device=self.span.device)
+
+    @cached_property
+    def _scale(self) -> Scale | None:
+        """g for compiled loops; None where they do not serve."""
+        waves = self.log_scale.waves
+        if waves is None or not serves(self.low):
+            return None
+        weight = math.sqrt(2 / len(waves.phase)) * self.log_scale.weight[:, 0]
+        bias, (least, most) = float(self.log_scale.bias[0]), self.span.tolist()
+        low, high = self.low.contiguous().numpy(), self.high.contiguous().numpy()
+        return Scale(waves, weight.contiguous().numpy(), bias, low, high, least, most)
 
     @torch.no_grad()
     def leave_one_out(self, residual: Tensor, s: Tensor) -> Tensor:

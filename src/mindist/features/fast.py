@@ -79,7 +79,17 @@ def _is_differentiated(x: Tensor) -> bool:
     return backwards or forward_ad.unpack_dual(x).tangent is not None
 
 
-def waves(x: Tensor, weight: Tensor, scale: float, room: Tensor | None = None) -> Tensor:
+def turns_of(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """Frequencies `(D, H)` in turns, in the precision of the data.
+
+    Example:
+        >>> turns_of(torch.full((1, 1), 2 * math.pi), torch.float64)
+        tensor([[1.]], dtype=torch.float64)
+    """
+    return (weight.detach() / (2 * math.pi)).to(dtype).contiguous()
+
+
+def waves(x: Tensor, turns: Tensor, scale: float, room: Tensor | None = None) -> Tensor:
     """Scaled cosines, then sines, `(n, 2 H)`, of observations `(n, D)`.
 
     They are written into `room`, `(n, 2 H)`, if there is one: memory that is used again costs no
@@ -89,8 +99,8 @@ def waves(x: Tensor, weight: Tensor, scale: float, room: Tensor | None = None) -
         >>> waves(torch.zeros(1, 2), torch.ones(2, 1), scale=3.0)
         tensor([[3., 0.]])
     """
-    x, turns = _dense(x), _turns(weight, x)
-    out = x.new_empty(len(x), weight.shape[1] * 2) if room is None else room
+    x, turns = _dense(x), turns.to(x.dtype)
+    out = x.new_empty(len(x), turns.shape[1] * 2) if room is None else room
     with team(worth=out.numel() >= WORTH_SHARING) as threads:
         if 0 < len(turns) <= FUSED_DIMENSIONS:
             _waves_of_data(x, turns, scale, out, threads)
@@ -99,20 +109,25 @@ def waves(x: Tensor, weight: Tensor, scale: float, room: Tensor | None = None) -
     return out
 
 
-def mean_waves(x: Tensor, weight: Tensor, scale: float) -> Tensor:
+def mean_waves(x: Tensor, turns: Tensor, scale: float, groups: int = 1) -> Tensor:
     """The mean of `waves` over the observations of each dataset, `(B, 2 H)` of `(B, N, D)`.
+
+    Of several kernels with H / `groups` frequencies each: cosines and sines of the first, then
+    those of the next.
 
     Example:
         >>> mean_waves(torch.zeros(1, 5, 2), torch.ones(2, 1), scale=3.0)
         tensor([[3., 0.]])
+        >>> mean_waves(torch.full((1, 5, 1), 0.25), torch.eye(1, 2), scale=1.0, groups=2).abs()
+        tensor([[0., 1., 1., 0.]])
     """
-    x, turns = _dense(x), _turns(weight, x)
-    out = x.new_empty(len(x), weight.shape[1] * 2)
+    x, turns = _dense(x), turns.to(x.dtype)
+    out = x.new_empty(len(x), turns.shape[1] * 2)
     with team(worth=out.numel() * x.shape[1] >= WORTH_SHARING) as threads:
         if 0 < len(turns) <= FUSED_DIMENSIONS:
-            _mean_of_data(x, turns, scale / x.shape[1], out, threads)
+            _mean_of_data(x, turns, (scale / x.shape[1], groups), out, threads)
         else:
-            _mean_by_product(x, turns, scale / x.shape[1], out, threads)
+            _mean_by_product(x, turns, (scale / x.shape[1], groups), out, threads)
     return out
 
 
@@ -130,23 +145,30 @@ def _waves_by_product(x: Tensor, turns: Tensor, scale: float, out: Tensor, threa
         threads.do(write, ranges(len(block), threads.size))
 
 
-def _mean_of_data(x: Tensor, turns: Tensor, scale: float, out: Tensor, threads: Team) -> None:
-    kernel = partial(_kernels().mean_of_data, x.numpy(), turns.numpy(), scale, out.numpy())
+def _mean_of_data(
+    x: Tensor, turns: Tensor, form: tuple[float, int], out: Tensor, threads: Team
+) -> None:
+    kernel = partial(_kernels().mean_of_data, x.numpy(), turns.numpy(), *form, out.numpy())
     threads.do(kernel, _shares(len(x), turns.shape[1], threads.size))
 
 
-def _mean_by_product(x: Tensor, turns: Tensor, scale: float, out: Tensor, threads: Team) -> None:
+def _mean_by_product(
+    x: Tensor, turns: Tensor, form: tuple[float, int], out: Tensor, threads: Team
+) -> None:
     (num_datasets, num_obs, dim), half = x.shape, turns.shape[1]
-    kernel, rows = _kernels().add_phases, x.view(-1, dim)
+    rows, result = x.view(-1, dim), out.numpy()
     phase = x.new_empty(min(len(rows), _rows(turns, x, threads)), half)
     for first, last, span in spans(num_datasets, num_obs, len(phase)):
-        made = torch.mm(rows[first:last], turns, out=phase[: last - first])
+        made = torch.mm(rows[first:last], turns, out=phase[: last - first]).numpy()
+        if last - first >= num_obs:
+            write = partial(_kernels().mean_of_phases, made, *form, result[span])
+            threads.do(write, _shares(span.stop - span.start, half, threads.size))
+            continue
         if first % num_obs == 0:  # not so in the middle of a dataset
-            total = torch.zeros(span.stop - span.start, 2 * half, dtype=torch.float64)
-        add = partial(kernel, made.numpy(), total.numpy())
-        threads.do(add, _shares(len(total), half, threads.size))
+            total = np.zeros(2 * half)
+        threads.do(partial(_kernels().add_phases, made, total), _shares(1, half, threads.size))
         if last % num_obs == 0:
-            out[span] = total.mul_(scale)
+            _kernels().write_mean(total, *form, 0, half, result[span.start])
 
 
 def _shares(num_datasets: int, half: int, size: int) -> list[tuple[int, int, int, int]]:
@@ -175,8 +197,3 @@ def _number(value: float, x: Tensor) -> np.floating[Any]:
 def _dense(x: Tensor) -> Tensor:
     """The same numbers in order, as a kernel reads them."""
     return x.detach().resolve_neg().contiguous()
-
-
-def _turns(weight: Tensor, x: Tensor) -> Tensor:
-    """Frequencies in turns, in the precision of the data."""
-    return (weight.detach() / (2 * math.pi)).to(x.dtype).contiguous()

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -118,10 +119,10 @@ class FourierFeatures:
         rows = x.reshape(batch_shape.numel(), len(self.weight))
         shape = (len(rows), self.num_features)
         if not fast.serves(x, self.weight):
-            features = plain.waves(rows, self.weight, self._scale)
+            features = plain.waves(rows, self.weight, self.scale)
         else:
             place = None if room is None else room[: shape[0] * shape[1]].view(shape)
-            features = fast.waves(rows, self.weight, self._scale, place)
+            features = fast.waves(rows, self.turns(x.dtype), self.scale, place)
         return features.reshape(*batch_shape, self.num_features)
 
     @torch.no_grad()
@@ -135,12 +136,26 @@ class FourierFeatures:
             size = max(1, COPY_BYTES // max(1, x[:1].nbytes))
             return torch.cat([self.mean(block.contiguous()) for block in x.split(size)])
         data = x.reshape(*x.shape[:2], len(self.weight))
-        mean_waves = fast.mean_waves if fast.serves(x, self.weight) else plain.mean_waves
-        return mean_waves(data, self.weight, self._scale)
+        if not fast.serves(x, self.weight):
+            return plain.mean_waves(data, self.weight, self.scale)
+        return fast.mean_waves(data, self.turns(x.dtype), self.scale)
 
     @property
-    def _scale(self) -> float:
+    def scale(self) -> float:
+        """The largest value of a feature."""
         return math.sqrt(2 / self.num_features)
+
+    def turns(self, dtype: torch.dtype) -> Tensor:
+        """The frequencies in turns for the compiled kernels, in a precision."""
+        return self._single_turns if dtype == torch.float32 else self._double_turns
+
+    @cached_property
+    def _single_turns(self) -> Tensor:
+        return fast.turns_of(self.weight, torch.float32)
+
+    @cached_property
+    def _double_turns(self) -> Tensor:
+        return fast.turns_of(self.weight, torch.float64)
 
 
 def _sobol_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:

@@ -135,18 +135,35 @@ def _write_row(phase: Array, scale: Any, out: Array) -> None:
         sines[k] = scale * s
 
 
+@jit
+def write_mean(total: Array, scale: float, groups: int, lo: int, hi: int, out: Array) -> None:
+    """Write scaled sums `(2 H,)`, cosines, then sines, at frequencies lo to hi.
+
+    Frequencies are in groups of like size: of each its cosines, then its sines.
+    """
+    half = len(total) // 2
+    size = half // groups
+    for k in range(lo, hi):
+        at = k + k // size * size
+        out[at] = scale * total[k]
+        out[at + size] = scale * total[half + k]
+
+
 # ---------------------------------------------------------------------------- kernels
 
 
 @jit
-def mean_of_data(x: Array, weight: Array, scale: float, out: Array, share: Share) -> None:
+def mean_of_data(
+    x: Array, weight: Array, scale: float, groups: int, out: Array, share: Share
+) -> None:
     """Scaled sums of the waves of each dataset, with the phases computed here.
 
     Arguments:
         x: Datasets `(B, N, D)`.
         weight: Frequencies in turns `(D, H)`.
         scale: A factor of the sums.
-        out: The result `(B, 2 H)`, cosines, then sines.
+        groups: Into how many kernels the frequencies are divided.
+        out: The result `(B, 2 H)`, of each kernel cosines, then sines.
         share: What of it to compute.
     """
     start, stop, lo, hi = share
@@ -160,28 +177,38 @@ def mean_of_data(x: Array, weight: Array, scale: float, out: Array, share: Share
                 _turn(x[b, n], weight, lo, hi, phase)
                 _add_row(phase, run)
             _add_run(run, total, lo, hi)
-        for k in range(lo, hi):
-            out[b, k] = scale * total[k]
-            out[b, half + k] = scale * total[half + k]
+        write_mean(total, scale, groups, lo, hi, out[b])
 
 
 @jit
 def add_phases(phase: Array, total: Array, share: Share) -> None:
-    """Add the waves of phases to the sums of their datasets.
+    """Add the waves of some observations of one dataset to its sums.
 
     Arguments:
-        phase: In turns, `(B n, H)`, n rows of each dataset.
-        total: Sums `(B, 2 H)`, float64.
-        share: What of them to add.
+        phase: In turns, `(n, H)`.
+        total: Sums `(2 H,)`, float64.
+        share: Which frequencies to add, after two numbers that do not count.
+    """
+    lo, hi = share[2], share[3]
+    run = np.zeros((2, hi - lo), phase.dtype)
+    for first in range(0, len(phase), RUN):
+        for n in range(first, min(first + RUN, len(phase))):
+            _add_row(phase[n, lo:hi], run)
+        _add_run(run, total, lo, hi)
+
+
+@jit
+def mean_of_phases(phase: Array, scale: float, groups: int, out: Array, share: Share) -> None:
+    """Scaled sums of the waves of phases in turns `(B n, H)`, n rows of each dataset.
+
+    The rest as in `mean_of_data`.
     """
     start, stop, lo, hi = share
-    num_obs = len(phase) // len(total)
-    run = np.zeros((2, hi - lo), phase.dtype)
+    num_obs, total = len(phase) // len(out), np.empty(2 * phase.shape[1])
     for b in range(start, stop):
-        for first in range(b * num_obs, (b + 1) * num_obs, RUN):
-            for n in range(first, min(first + RUN, (b + 1) * num_obs)):
-                _add_row(phase[n, lo:hi], run)
-            _add_run(run, total[b], lo, hi)
+        total[:] = 0
+        add_phases(phase[b * num_obs : (b + 1) * num_obs], total, share)
+        write_mean(total, scale, groups, lo, hi, out[b])
 
 
 @jit
