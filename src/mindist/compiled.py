@@ -2,12 +2,14 @@
 
 Imported only by files of compiled loops, which are themselves imported when they are first called:
 `import mindist` does not pay for numba. A loop is compiled at its first call in an installation,
-kept on disk, and holds no lock while it runs (`mindist.threads`).
+kept on disk until a file of loops changes, and holds no lock while it runs (`mindist.threads`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -38,6 +40,21 @@ def jit_reordered(function: Function) -> Function:
 def _compile(function: Function, licence: set[str]) -> Function:
     options: dict[str, Any] = {"nogil": True, "fastmath": licence, "error_model": "numpy"}
     try:
-        return cast(Function, numba.njit(cache=True, **options)(function))
+        loop = numba.njit(cache=True, **options)(function)
+        # Of what is kept numba asks whether the function's own file has changed, but the loops that
+        # it calls are compiled into it: code of two versions together corrupts memory.
+        kept: Any = getattr(getattr(loop, "_cache", None), "_cache_file", None)
+        if hasattr(kept, "_source_stamp"):
+            kept._source_stamp = _sources()
+        return cast(Function, loop)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written to
         return cast(Function, numba.njit(**options)(function))
+
+
+@cache
+def _sources() -> tuple[tuple[str, int, int], ...]:
+    """Name, time and size of every file that is compiled."""
+    folder = Path(__file__).parent
+    own = [Path(__file__), *(folder / "features" / name for name in ("spans.py", "waves.py"))]
+    files = sorted([*own, *folder.rglob("*_loops.py")])
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
