@@ -48,6 +48,8 @@ def wrong_shape(x):
 
 def no_licence(theta):
     raise RuntimeError("no licence")
+
+prior_of_three = torch.distributions.Uniform(torch.zeros(3), torch.ones(3))
 """
 SUMMARY = ("--summary", "model.py:summary")
 SIMULATE = ("simulate", "model.py:prior", "model.py:simulator", *SUMMARY)
@@ -240,7 +242,9 @@ def test_report_of_one_of_several(folder, tmp_path):
     )
     document = read(*words, "--out", out, "--dataset", "b")
     assert document["datasets"][0]["dataset"] == "b"
-    assert "</html>" in out.read_text(encoding="utf-8")
+    page = out.read_text(encoding="utf-8")
+    assert "</html>" in page
+    assert ">s_0<" in page  # as `adapt` calls it
 
 
 def test_tasks_are_listed():
@@ -313,8 +317,15 @@ def files(**contents):
             ("mds", "two.csv"),
             1,
             "--columns: expected 1 column for an observation of shape (1,), got 2: 'x', 'y'. "
-            "Choose them with --columns NAME,NAME.",
+            "Choose it with --columns NAME.",
         ),
+        (
+            ("mds", "index.csv"),
+            1,
+            "--columns: expected 1 column for an observation of shape (1,), got 2: '', 'x'. One "
+            "without a name is often an index. Choose it with --columns NAME.",
+        ),
+        (("mds", "empty.csv"), 1, "empty.csv is empty."),
         (
             ("mds", "two.csv", "--columns", "z"),
             1,
@@ -329,6 +340,7 @@ def files(**contents):
 )
 def test_mistakes_about_files(folder, words, status, message):
     files(text="name\na\nb\n", nan="x\n1\nnan\n3\n", two="x,y\n1,2\n3,4\n")
+    files(index=",x\n0,1\n1,2\n", empty="")
     assert said("check", *words, *SUMMARY, status=status) == message
 
 
@@ -344,7 +356,7 @@ def test_mistakes_about_files(folder, words, status, message):
             "model.py:sumary",
             2,
             "--summary: model.py has no 'sumary'. It has draws, no_licence, "
-            "prior, raises, simulator, summary, wrong_shape.",
+            "prior, prior_of_three, raises, simulator, summary, wrong_shape.",
         ),
         ("no_module:f", 2, "--summary: no module named 'no_module'; a file ends in .py."),
         (
@@ -420,6 +432,14 @@ def test_mistakes_about_the_posterior(folder):
         "Name the prior of the posterior: --prior file.py:name. posterior was trained with "
         "--prior model.py:prior."
     )
+    for other, of in (
+        ((*words, "--posterior", "posterior"), "posterior"),
+        (("train", "bank", "--out", "new"), "bank"),
+    ):
+        assert said(*other, "--prior", "model.py:prior_of_three", status=1) == (
+            f"--prior: expected one of parameters of shape (2,), as the {of} has them, got one of "
+            "shape (3,). Is it the prior of another model?"
+        )
     ready = (*words, "--posterior", "posterior", "--prior", "model.py:prior")
     assert said(*ready, "--names", "mean", status=2) == (
         "--names: expected 2 different names, separated by commas, got 'mean'."

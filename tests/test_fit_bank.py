@@ -211,6 +211,17 @@ def test_a_bank_on_disk_gives_the_fit_to_its_data(task, tmp_path):
         assert_same_fit(from_bank, streamed, rtol=1e-5, atol=1e-6)
 
 
+def test_a_small_bank_has_chunks_of_one_dataset(task, tmp_path):
+    pytest.importorskip("zarr")
+    mds, how = MinimumDistance(task.summary, **OPTIONS), {"n_obs": 5, "out": tmp_path / "bank"}
+    bank = mindist.simulate(
+        task.prior, lambda theta: theta + torch.randn(5, 2), task.summary, 20, mds=mds, **how
+    )
+    assert len(next(bank.chunks()).s) == 1
+    with pytest.raises(ValueError, match="expected at least 380 simulated datasets, got 20"):
+        mds.fit(bank)
+
+
 def test_what_failed_is_not_learned_from(task, tmp_path):
     bank = on_disk(task, tmp_path / "bank", 800, "report")
     there = ~np.isnan(bank.s[:]).any(1)

@@ -73,6 +73,19 @@ def test_the_page_says_what_was_found(page, mds_small, x_obs):
     assert f"mindist {mindist.__version__}" in text
 
 
+def test_the_page_says_what_makes_an_observation_suspicious(page, mds_small):
+    text = " ".join(" ".join(read(page).text).split())
+    threshold = mds_small.fitted_.score_threshold
+    also = "; a suspicious one is also above 2/3" if threshold < 2 / 3 else ""
+    assert f"In simulated data 1 in 100 exceeds {threshold:.3g}{also}." in text
+
+
+def test_observations_are_counted_in_whole_numbers():
+    _, (axes,) = new_figure(1)
+    plot_data_space(axes, torch.tensor([0.0] * 18 + [1.0]))  # else there are ticks at 2.5 and so on
+    assert all(tick == int(tick) for tick in axes.get_yticks())
+
+
 def test_the_page_is_well_formed_and_can_be_heard(page):
     reader = read(page)
     tags = [tag for tag, _ in reader.seen]

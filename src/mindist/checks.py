@@ -154,6 +154,8 @@ def summaries(
     value: Any, num_datasets: int, dim: int | None = None, name: str = "summary"
 ) -> Tensor:
     """What a summary function returned, as `(B, d_s)`."""
+    if isinstance(value, float | int | np.generic):  # such as x.mean(), of an array
+        value = np.asarray(value)
     s = as_tensor(value, f"{name} (its result)").detach()
     expected = f"({num_datasets}, {'d_s' if dim is None else dim})"
     if (

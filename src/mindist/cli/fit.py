@@ -11,7 +11,7 @@ import typer
 
 from mindist.cli.artefacts import need_summary, open_bank, write_note
 from mindist.cli.errors import extra
-from mindist.cli.options import Alpha, BankFolder, Json, Summary
+from mindist.cli.options import BankFolder, Json, Summary
 from mindist.cli.output import number, on_terminal, print_json, say, waiting
 from mindist.cli.simulate import number_or_word
 from mindist.cli.status import UsageError
@@ -40,7 +40,15 @@ def fit(
     representation: Annotated[
         str | None, typer.Option(help="Another than the bank was simulated with.")
     ] = None,
-    alpha: Alpha = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of well-specified datasets that may be called misspecified; 0.05 by "
+            "default.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Of everything random; else as of the bank.", min=0)
     ] = None,

@@ -67,7 +67,10 @@ def report(
         estimator = load_estimator(mds, summary, alpha=alpha)
         options = DataOptions(data, columns, dataset_column, key, missing)
         name, x = choose(options.read(estimator.event_shape), dataset)
+        # as `adapt` calls them, and its tables
+        labels = [f"s_{i}" for i in range(estimator.fitted_.bank.s.shape[1])]
         material: dict[str, Any] = {"mds": estimator, "x": x, "seed": seed}
+        material["summary_names"] = labels
         if posterior is not None:
             material["posterior"] = load_posterior(posterior, prior, trust=trust)
         if simulator is not None:

@@ -35,14 +35,17 @@ def train(
     if prior is None:
         raise UsageError("Name the prior that the bank was simulated with: --prior file.py:name.")
     with waiting("Loading sbi"), extra("cli"):
+        from mindist.posteriors.priors import check_prior
         from mindist.posteriors.sbi_storage import ESTIMATORS, save_posterior
         from mindist.posteriors.sbi_training import train_npe
     check_choice(density_estimator, ESTIMATORS, "density estimator")
     simulations = open_bank(bank)
+    distribution = load_prior(prior)
+    check_prior(distribution, simulations.theta.shape[1:], "bank")
     begin = time.monotonic()
     with prints_to_stderr():
         posterior = train_npe(
-            load_prior(prior),
+            distribution,
             simulations,
             density_estimator=density_estimator,
             max_num_epochs=max_epochs or MAX_EPOCHS,

@@ -98,8 +98,9 @@ class BankSource:
 
     def _check(self, embedding: Embedding) -> None:
         """Whether the first embeddings of the bank are those of its pilot."""
-        few = self.bank.pilot[0][:PROBES].to(self.device)  # NaN agrees with anything
-        stored = self._tensor(next(self.bank.chunks()).z_bar, "z_bar")[: len(few)]
+        # A small bank has chunks of fewer datasets than that; NaN agrees with anything.
+        stored = self._tensor(next(self.bank.chunks()).z_bar, "z_bar")[:PROBES]
+        few = self.bank.pilot[0][: len(stored)].to(self.device)
         if not checks.agree(embedding.mean(few).float(), stored):
             raise ValueError(
                 "x: expected a bank whose first embeddings are those of its pilot, got others. If "

@@ -40,6 +40,8 @@ def _dialect(request: Request) -> tuple[str, bool]:
     """The delimiter, and whether the first line are names."""
     with request.reading("CSV", BROKEN), request.path.open("rb") as file:
         line = file.readline(BLOCK_BYTES).decode("utf-8-sig")
+    if not line:
+        raise ValueError(f"path: {request.path} is empty.")
     delimiter = max(DELIMITERS, key=line.count)
     if line.count(delimiter) >= MAX_COLUMNS:
         raise request.unreadable("CSV", f"it has more than {MAX_COLUMNS} columns")

@@ -85,9 +85,11 @@ def choose_columns(numeric: Sequence[str], every: Sequence[str], request: Reques
     if chosen and event is not None and len(chosen) != math.prod(event):
         wanted = math.prod(event)
         got = ", ".join(repr(name[:80]) for name in chosen[:20]) + (", ..." if chosen[20:] else "")
+        them = "them" if wanted > 1 else "it"
+        index = " One without a name is often an index." if "" in chosen else ""
         raise ValueError(
             f"columns: expected {wanted} column{'s' if wanted > 1 else ''} for an observation of "
-            f"shape {event}, got {len(chosen)}: {got}. Choose them with columns=[...]."
+            f"shape {event}, got {len(chosen)}: {got}.{index} Choose {them} with columns=[...]."
         )
     if not chosen:
         raise ValueError(

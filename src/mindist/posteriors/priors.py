@@ -6,7 +6,7 @@ to reject draws outside its support, such a prior has the whole space as its sup
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -88,4 +88,26 @@ def as_distribution(prior: Any) -> tuple[Distribution, bool]:
     return FunctionPrior(prior), False
 
 
-__all__ = ["FunctionPrior", "as_distribution"]
+def check_prior(prior: Any, shape: Sequence[int], of: str) -> None:
+    """Raise unless parameters that a prior draws are like those of something else.
+
+    Arguments:
+        prior: With `.sample((n,))`.
+        shape: Of one parameter vector.
+        of: What has it, for the message.
+
+    Example:
+        >>> check_prior(torch.distributions.Normal(torch.zeros(3), 1.0), (2,), "posterior")
+        Traceback (most recent call last):
+            ...
+        ValueError: prior: expected one of parameters of shape (2,), as the posterior has them, ...
+    """
+    drawn = tuple(prior.sample((1,)).shape[1:])
+    if drawn != tuple(shape):
+        raise ValueError(
+            f"prior: expected one of parameters of shape {tuple(shape)}, as the {of} has them, got "
+            f"one of shape {drawn}. Is it the prior of another model?"
+        )
+
+
+__all__ = ["FunctionPrior", "as_distribution", "check_prior"]

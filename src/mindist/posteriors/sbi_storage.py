@@ -28,6 +28,7 @@ from mindist import storage
 from mindist.layout import Settings
 from mindist.posteriors.embedding import EmbeddingSummary
 from mindist.posteriors.guards import quiet
+from mindist.posteriors.priors import check_prior
 from mindist.posteriors.sbi_training import HARMLESS
 from mindist.posteriors.seeding import seeded
 
@@ -121,6 +122,7 @@ def load_posterior(
     state, summary_state = _part(tensors, "estimator."), _part(tensors, "summary.")
     net = nn.Identity() if embedding_net is None else embedding_net
     with seeded(0), quiet(*HARMLESS, stdout=True), torch.no_grad():
+        check_prior(prior, config["input_shape"], "posterior")
         build: Any = posterior_nn(config["density_estimator"], z_score_x="none", embedding_net=net)
         # Whatever has a spread: its moments are overwritten, as are the initial weights.
         theta, x = (torch.randn(2, *config[key]) for key in ("input_shape", "condition_shape"))

@@ -132,6 +132,7 @@ def _values(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
                 **style,
             )
     axes.set(title="Data space", xlabel="value", ylabel="observations")
+    axes.yaxis.get_major_locator().set_params(integer=True)  # they are counted
     axes.tick_params(axis="x", pad=STROKE + 4)  # below the strokes
     axes.legend(fontsize=9)
     return axes

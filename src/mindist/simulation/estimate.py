@@ -90,7 +90,8 @@ def estimate(sources: Sources, settings: Settings, embed: Embed, workers: int) -
         workers: Processes.
     """
     schema = probe(sources, settings)
-    embed(torch.zeros(1, *schema.shapes["x"]))  # compiles loops, once and for all
+    # Loops are compiled once and for all, for each type of number: here, not while it is timed.
+    embed(torch.zeros(1, *schema.shapes["x"], dtype=getattr(torch, schema.dtypes["x"])))
     num = 1
     while True:
         few = replace(schema, num=num, chunk=num)

@@ -90,7 +90,10 @@ def _not_finite() -> Problem:
 
 def _no_success(problems: dict[bool, Problem]) -> SimulationError:
     words: Callable[[bool], str] = lambda way: "a batch" if way else "one theta"  # noqa: E731
-    said = "; ".join(f"with {words(way)}: {problem.error}" for way, problem in problems.items())
+    errors: dict[str, list[str]] = {}
+    for way, problem in problems.items():
+        errors.setdefault(problem.error, []).append(words(way))
+    said = "; ".join(f"with {' and with '.join(ways)}: {error}" for error, ways in errors.items())
     return SimulationError(
         f"simulator: expected datasets (N, *event) for one theta (d_theta,) or (B, N, *event) for "
         f"a batch (B, d_theta), got none in {ATTEMPTS} draws ({said}). Try it by hand on a draw of "

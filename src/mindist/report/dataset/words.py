@@ -7,6 +7,7 @@ import math
 from torch import Tensor
 
 from mindist.adaptation import Status
+from mindist.adapting import UNLIKELY
 from mindist.report.dataset.material import Draws, Material
 from mindist.report.table import mean_and_error
 
@@ -146,10 +147,12 @@ def outlier_sentences(material: Material) -> str:
         if found
         else ". "
     )
+    threshold = material.mds.fitted_.score_threshold
+    also = "; a suspicious one is also above 2/3" if threshold < UNLIKELY else ""
     return (
         f"{first}{means}An observation's outlier score is between 0 and 1: how much of the density "
         "of the data at that place the model does not account for. In simulated data 1 in 100 "
-        f"exceeds {number(material.mds.fitted_.score_threshold)}."
+        f"exceeds {number(threshold)}{also}."
     )
 
 
