@@ -12,6 +12,7 @@ import mindist
 from mindist.adaptation import Status
 from mindist.report import new_figure, plot_data_space, write_report
 from mindist.report.dataset import material, words
+from mindist.report.dataset.figures import hold_all
 from mindist.report.dataset.replicate import replicate
 from mindist.report.plots import new_grid
 from mindist.report.posteriors import plot_posterior_samples
@@ -240,6 +241,23 @@ def test_replicated_data_agree_with_data_of_the_same_kind():
     # Distances to one observation go together: the p-value is that of its length, U-shaped at most.
     assert 0.3 < np.mean(same) < 0.7
     assert material.predictive_p_value(z, torch.full((64,), 2.0)) == pytest.approx(1 / 401)
+
+
+def test_simulated_datasets_are_drawn_on_the_same_axes():
+    for shape, kind, low, high in [
+        ((), "values", -1.08, 1.08),
+        ((2,), "points", -1.08, 1.08),
+        ((25, 2), "series", -1.08, 1.08),
+    ]:
+        _, (axes,) = new_figure(1)
+        x = torch.zeros(5, *shape)
+        plot_data_space(axes, x)
+        every = torch.cat([x, x - 1, x + 1])
+        if kind == "series":
+            every[..., 1] = 1e6  # not drawn
+        hold_all(axes, kind, every)
+        ends = axes.get_ylim() if kind == "series" else axes.get_xlim()
+        assert ends == pytest.approx((low, high))
 
 
 # ------------------------------------------------------------------------------- plots

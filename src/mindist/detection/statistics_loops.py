@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mindist.compiled import jit_reordered
+from mindist.compiled import jit_literal, jit_reordered
 from mindist.decoders.ridge_loops import cosines_at
 
 
@@ -96,9 +96,11 @@ def regress(regression: Any, z_bar: Any, s: Any, out: Any) -> None:
             out[b, j] = (s[b, j] - s_centre[j]) / s_scale[j] - total
 
 
-@jit_reordered
+@jit_literal
 def p_values(null: Any, statistics: Any, out: Any) -> None:
     """Combined p-values `(B,)` of statistics `(B, T)` as in `CombinedTest`, without NaN.
+
+    A level such as 0.05 is compared with them: the last division is rounded as any other.
 
     Arguments:
         null: Sorted statistics of simulations `(T, n)`; and their groups: best ranks, who has them,

@@ -159,8 +159,7 @@ def _points(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
 
 
 def _series(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> Any:
-    columns = x.reshape(len(x), len(x[0]), -1)
-    lines = columns[..., 0] if columns.shape[1] >= LEAST_SIDE else x.reshape(len(x), -1)
+    lines = series_of(x)
     for label, index in shown.items():
         bad = label == strange
         style = {"linewidth": 1.2, "alpha": 0.9} if bad else {"linewidth": 0.8, "alpha": 0.6}
@@ -172,6 +171,17 @@ def _series(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
     axes.set(title="Data space", xlabel="place in the series", ylabel="value")
     axes.legend(fontsize=9, loc="best")
     return axes
+
+
+def series_of(x: Any) -> Any:
+    """The lines `(N, T)` that stand for observations: their first column, or all numbers in order.
+
+    Example:
+        >>> series_of(np.zeros((3, 25, 2))).shape, series_of(np.zeros((3, 4, 2))).shape
+        ((3, 25), (3, 8))
+    """
+    columns = x.reshape(len(x), len(x[0]), -1)
+    return columns[..., 0] if columns.shape[1] >= LEAST_SIDE else x.reshape(len(x), -1)
 
 
 def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> Any:

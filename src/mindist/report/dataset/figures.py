@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mindist.report.before_after import plot_posteriors, plot_predictive
@@ -13,6 +14,7 @@ from mindist.report.data_space import (
     data_kind,
     plot_data_space,
     plot_density_contours,
+    series_of,
 )
 from mindist.report.dataset.material import Draws, Material
 from mindist.report.dataset.words import number
@@ -187,23 +189,43 @@ def predictive_figures(material: Material) -> list[str]:
         )
     ]
     where = {"before": "observed", "after": "adapted"}
-    for name, drawn in material.draws.items():
-        if drawn.replicated is not None and len(drawn.replicated.x):
-            figures.append(_replicated_figure(drawn.replicated.x[0], where[name]))
-    return figures
+    shown = {
+        name: drawn.replicated.x[0]
+        for name, drawn in material.draws.items()
+        if drawn.replicated is not None and len(drawn.replicated.x)
+    }
+    usual = material.x[~result.outliers]
+    every = torch.cat([usual, *(x.to(usual.dtype) for x in shown.values())])
+    return figures + [_replicated_figure(x, where[name], every) for name, x in shown.items()]
 
 
-def _replicated_figure(x: Tensor, where: str) -> str:
+def _replicated_figure(x: Tensor, where: str, every: Tensor) -> str:
+    """One simulated dataset, on axes that would hold the others and the usual observations too."""
     labels, kind = ("simulated observations", ""), data_kind(x.shape[1:])
 
     def draw(axes: Any) -> Any:
         plot_data_space(axes, x, labels=labels)
+        hold_all(axes, kind, every)
         return axes.set_title("")
 
     alt = f"One dataset simulated from the posterior at the {where} summary, to compare by eye."
     return inline_figure(
         f"replicated-{where}", alt, draw, size=data_size(kind, 2, (4.9, 3.5)), caption=alt
     )
+
+
+def hold_all(axes: Any, kind: str, x: Tensor) -> None:
+    """Let axes end where all of some observations would have their place."""
+    if kind == "images":
+        return
+    values = x.double().numpy()
+    shown = values.reshape(len(values), -1) if kind == "points" else values.reshape(-1, 1)
+    shown = series_of(values).reshape(-1, 1) if kind == "series" else shown
+    low, high = shown.min(0), shown.max(0)
+    room = np.where(high > low, 0.04 * (high - low), 1.0)
+    ends = zip(low - room, high + room, strict=True)
+    for name, (first, last) in zip("y" if kind == "series" else "xy", ends, strict=False):
+        getattr(axes, f"set_{name}lim")(first, last)
 
 
 def data_size(
