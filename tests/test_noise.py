@@ -1,6 +1,7 @@
 """The sampling noise of a summary, what an adapted one has beyond it, and the points around it."""
 
 import math
+from dataclasses import fields
 
 import pytest
 import torch
@@ -222,8 +223,9 @@ def test_saved_and_loaded(task, mds_small, tmp_path):
     x = contaminated(task, 5)
     mds_small.save(tmp_path / "mds")
     loaded = MinimumDistance.load(tmp_path / "mds", task.summary)
-    for name, value in vars(mds_small.fitted_.noise).items():
-        assert torch.equal(getattr(loaded.fitted_.noise, name), value)
+    for field in fields(mds_small.fitted_.noise):
+        before, after = (getattr(m.fitted_.noise, field.name) for m in (mds_small, loaded))
+        assert torch.equal(before, after)
     assert torch.equal(loaded.adapt(x).excess, mds_small.adapt(x).excess)
     config, tensors = storage.read_artefact(tmp_path / "mds", "MinimumDistance")
     older = {name: value for name, value in tensors.items() if not name.startswith("noise.")}

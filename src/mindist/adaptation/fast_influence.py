@@ -127,7 +127,7 @@ def _decoded(view: View, s: Tensor, features: Array) -> tuple[Array, Array]:
         return times(waves, cosines.single.numpy()), bias.numpy()
     mixing = cosines.single.T if single else cosines.mixing
     made = torch.from_numpy(waves).view(-1, len(mixing)) @ mixing
-    return made.view(*waves.shape[:2], -1).numpy(), bias.numpy()
+    return made.view(*waves.shape[:2], mixing.shape[1]).numpy(), bias.numpy()
 
 
 def _through(kernel: OwnKernel, rows: Tensor, given: Array) -> Array:

@@ -114,7 +114,7 @@ def _takes_summary_and_number(function: Callable[..., Any]) -> None:
     except (TypeError, ValueError):  # written in C
         return
     try:
-        arguments.bind("s", "n")
+        arguments.bind("s", "n", **({"seed": 0} if _takes_seed(function) else {}))
     except TypeError:
         raise TypeError(
             "posterior: expected a posterior over summaries from a library that has a bridge "
