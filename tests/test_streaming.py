@@ -9,6 +9,8 @@ import torch
 from exact_models import normal
 
 from mindist import MinimumDistance, Search
+from mindist.adaptation.starts import Bank
+from mindist.adaptation.view import View
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.normal_equations import Gram, Moments, RidgePath
 from mindist.decoders.ridge import begin_together
@@ -129,9 +131,9 @@ def test_single_precision_changes_nothing_that_matters():
         rtol=0,
         atol=1e-3,
     )
-    torch.testing.assert_close(
-        rounded.residual(at, seen.float()).double(), seen - rounded(at), rtol=0, atol=1e-5
-    )
+    view = View(rounded, Bank.of(s, z, torch.Generator()), rounded.held_out_error)
+    left = seen.float() - view.decode(at, torch.float32)
+    torch.testing.assert_close(left.double(), seen - rounded(at), rtol=0, atol=1e-5)
 
 
 # ---------------------------------------------------------------------------- the estimator

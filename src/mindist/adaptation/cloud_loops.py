@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mindist.compiled import jit, jit_reordered
+from mindist.solvers.cosine_loops import dot
 
 STRIP = 16  # scores that are looked at together
 ROUNDING = 1e-6  # of a product of vectors of length one in float32, with some to spare
@@ -84,9 +85,9 @@ def most_alike(coarse: Any, z: Any, unit: Any, tail: Any, chosen: Any) -> None:
         chosen: The result.
     """
     largest(coarse, chosen)
-    reach, least = math.sqrt(inner(z, z)), np.inf
+    reach, least = math.sqrt(dot(z, z)), np.inf
     for i in chosen:
-        least = min(least, coarse[i] + inner(z, unit[i]))
+        least = min(least, coarse[i] + dot(z, unit[i]))
     reach, least = coarse.dtype.type(reach), coarse.dtype.type(least - ROUNDING)
     index, value, count = np.empty(len(coarse), np.int64), np.empty_like(coarse), 0
     for first in range(0, len(coarse), STRIP):
@@ -98,21 +99,12 @@ def most_alike(coarse: Any, z: Any, unit: Any, tail: Any, chosen: Any) -> None:
             for i in range(len(some)):
                 if some[i] + reach * norms[i] >= least:
                     index[count] = first + i
-                    value[count] = some[i] + inner(z, unit[first + i])
+                    value[count] = some[i] + dot(z, unit[first + i])
                     count += 1
     if count >= len(chosen):  # fewer only of NaN
         keep_largest(value[:count], chosen)
         for i in range(len(chosen)):
             chosen[i] = index[chosen[i]]
-
-
-@jit_reordered
-def inner(a: Any, b: Any) -> Any:
-    """The inner product of two vectors."""
-    total = 0.0
-    for i in range(len(a)):
-        total += a[i] * b[i]
-    return total
 
 
 @jit_reordered

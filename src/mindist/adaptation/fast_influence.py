@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mindist.adaptation.influence import Influence
+from mindist.adaptation.inner import plain_array
 from mindist.adaptation.objective import EmbeddingDistance
 from mindist.adaptation.own_kernel import OwnKernel
 from mindist.adaptation.view import View
@@ -74,15 +75,15 @@ def compiled_influence(
     """
     from mindist.adaptation import influence_loops as loops
 
-    rows, weight = ends.rows.numpy(), _array(ends.weight)
-    features, model, penalty = _array(observations.wide), _model(wide, ends), _penalty(ends)
+    rows, weight = ends.rows.numpy(), plain_array(ends.weight)
+    features, model, penalty = plain_array(observations.wide), _model(wide, ends), _penalty(ends)
     fixed, sure = loops.pull(model, penalty, features, rows)
     if density is None:
         value, covariance = loops.weigh_fixed(fixed, weight)
         feedback = np.zeros(len(rows))
     else:
-        local = _array(observations.local)
-        data = loops.Data(local, _array(observations.own), _array(observations.share))
+        local = plain_array(observations.local)
+        data = loops.Data(local, plain_array(observations.own), plain_array(observations.share))
         decoded, masses = _decoded(density, ends.s, local), (LEAST_MASS, threshold)
         out = loops.answer(decoded, data, rows, masses, fixed, sure)
         lost = _through(observations.kernel, ends.rows, out.given)
@@ -97,7 +98,7 @@ def _penalty(ends: Ends) -> tuple[Array, float, Array]:
     objective, dim = ends.objective, ends.s.shape[1]
     cloud = objective.cloud
     whitener = ends.s.new_zeros(len(ends.s), dim, dim) if cloud is None else cloud.whitener
-    return _array(objective.z_bar), objective.stay, _array(whitener)
+    return plain_array(objective.z_bar), objective.stay, plain_array(whitener)
 
 
 def _model(wide: View, ends: Ends) -> Model:
@@ -106,7 +107,10 @@ def _model(wide: View, ends: Ends) -> Model:
 
     assert wide.cosines is not None
     mixing, basis = wide.cosines.mixing, wide.cosines.loops_basis
-    waves, residual = waves_with_slopes(basis, _array(ends.s), 0.0), ends.mu - ends.objective.z_bar
+    waves, residual = (
+        waves_with_slopes(basis, plain_array(ends.s), 0.0),
+        ends.mu - ends.objective.z_bar,
+    )
     if len(residual) < FEW:
         J, force = slopes_and_force(waves, residual.numpy(), mixing.numpy())
         return Model(waves, J, force, basis.frequency)
@@ -121,7 +125,7 @@ def _decoded(view: View, s: Tensor, features: Array) -> tuple[Array, Array]:
 
     assert view.cosines is not None
     cosines, single = view.cosines, features.dtype == np.float32
-    waves = waves_with_slopes(cosines.loops_basis, _array(s), features.dtype.type(0))
+    waves = waves_with_slopes(cosines.loops_basis, plain_array(s), features.dtype.type(0))
     bias = view.single[1] if single else view.decoder.bias
     if single and len(s) < FEW:
         return times(waves, cosines.single.numpy()), bias.numpy()
@@ -135,15 +139,10 @@ def _through(kernel: OwnKernel, rows: Tensor, given: Array) -> Array:
     from mindist.adaptation.influence_loops import through
 
     if kernel.matrix is not None:
-        lost: Array = through(_array(kernel.matrix), rows.numpy(), given)
+        lost: Array = through(plain_array(kernel.matrix), rows.numpy(), given)
         return lost
     part = kernel if len(rows) == len(kernel.seen) else kernel[rows]
-    return _array(part.through(torch.from_numpy(given).mT).mT)
-
-
-def _array(tensor: Tensor) -> Array:
-    array: Array = tensor.contiguous().numpy()
-    return array
+    return plain_array(part.through(torch.from_numpy(given).mT).mT)
 
 
 __all__ = ["Ends", "compiled_influence", "served"]

@@ -7,52 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mindist.adaptation.matrix_loops import eigen, product
 from mindist.compiled import jit_reordered
-
-SWEEPS = 30  # of Jacobi's method, which converges quadratically: 5 or 6 are usual
-ROUNDING = 1e-30  # the square of what is left beside the diagonal, relative to what is on it
-
-
-@jit_reordered
-def eigen(A: Any, vectors: Any) -> None:
-    """Turn a symmetric matrix `(d, d)` to its eigenvalues on the diagonal, by Jacobi's method.
-
-    Arguments:
-        A: The matrix, overwritten.
-        vectors: Its eigenvectors, one in each column, written.
-    """
-    d = len(A)
-    vectors[:] = 0.0
-    for i in range(d):
-        vectors[i, i] = 1.0
-    for _ in range(SWEEPS):
-        on, off = 0.0, 0.0
-        for i in range(d):
-            on += A[i, i] * A[i, i]
-            for j in range(i):
-                off += A[i, j] * A[i, j]
-        if not off > ROUNDING * on:
-            break
-        for i in range(1, d):
-            for j in range(i):
-                if A[i, j] != 0.0:
-                    rotate(A, vectors, i, j)
-
-
-@jit_reordered
-def rotate(A: Any, vectors: Any, i: int, j: int) -> None:
-    """Make one element beside the diagonal 0 by a rotation of two coordinates."""
-    slope = (A[j, j] - A[i, i]) / (2 * A[i, j])
-    t = math.copysign(1.0, slope) / (abs(slope) + math.hypot(slope, 1.0))
-    c = 1 / math.sqrt(t * t + 1)
-    s = t * c
-    for k in range(len(A)):
-        A[k, i], A[k, j] = c * A[k, i] - s * A[k, j], s * A[k, i] + c * A[k, j]
-    for k in range(len(A)):
-        A[i, k], A[j, k] = c * A[i, k] - s * A[j, k], s * A[i, k] + c * A[j, k]
-    for k in range(len(A)):
-        a, b = vectors[k, i], vectors[k, j]
-        vectors[k, i], vectors[k, j] = c * a - s * b, s * a + c * b
 
 
 @jit_reordered
@@ -146,16 +102,6 @@ def positive_excess(C: Any, V: Any, least: Any, out: Any) -> None:
             for k in range(d):
                 out[i, j] += half[i, k] * half[j, k] * max(V[k, k] - 1, 0.0)
             out[j, i] = out[i, j]
-
-
-@jit_reordered
-def product(A: Any, B: Any, out: Any) -> None:
-    """The product of two small matrices."""
-    for i in range(len(A)):
-        for j in range(B.shape[1]):
-            out[i, j] = 0.0
-            for k in range(len(B)):
-                out[i, j] += A[i, k] * B[k, j]
 
 
 @jit_reordered

@@ -222,24 +222,6 @@ class RidgeDecoder:
         """Decoded mean embeddings `(B, K)`, float64."""
         return self.basis(s.double()) @ self.weight + self.bias
 
-    @torch.no_grad()
-    def residual(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        r"""Residuals :math:`\bar z - \mu(s)` of embeddings `(B, K)`, in their precision.
-
-        Weights are of order 1 or less, so that float32 loses 1e-7.
-        """
-        weight, bias = self._rounded(z_bar.dtype)
-        return (z_bar - bias).addmm_(self.basis(s.double()).to(z_bar.dtype), weight, alpha=-1)
-
-    def _rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Weight and bias in a precision, converted once."""
-        if dtype == self.weight.dtype:
-            return self.weight, self.bias
-        kept = self.__dict__.get("_single")
-        if kept is None or kept[0].dtype != dtype or kept[2] is not self.weight:
-            kept = self._single = (self.weight.to(dtype), self.bias.to(dtype), self.weight)
-        return kept[0], kept[1]
-
     @property
     def waves(self) -> Waves | None:
         """The basis for compiled loops, made once; None where they do not serve."""
