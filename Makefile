@@ -1,16 +1,18 @@
-# `make demo` and `make test` each do all the set-up on a fresh machine: a virtual environment in
-# .venv with the versions of constraints.txt, made anew only when those or pyproject.toml change.
+# Each command does its set-up on a fresh machine: a virtual environment in .venv with the versions
+# of constraints.txt, made anew only when those or pyproject.toml change. `make demo` installs what
+# the demo needs, every other target the rest too.
 
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO := .venv/demo-installed
 INSTALLED := .venv/installed
 # A process for each core, each with whole test files: their fixtures are trained once.
 IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo bench test fast lint types layers docs figures tabpfn clean
 
-demo: $(INSTALLED)  ## train, contaminate, compare: one table and one figure
-	$(BIN)/python -m mindist.experiments.demo
+demo: $(DEMO)  ## train, contaminate, compare: one table and one figure
+	$(BIN)/python -m mindist.demo
 
 bench: $(INSTALLED)  ## ratios to other ways of doing the same: tables and figures in results/bench/full
 	$(BIN)/mindist bench $(BENCH)
@@ -46,9 +48,13 @@ clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist docs/_build
 
 # torch comes first, at its pinned version, so that no other package picks the build.
-$(INSTALLED): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 10) or sys.exit("mindist needs Python 3.10 or newer, found %d.%d; choose another one: make PYTHON=python3.11" % sys.version_info[:2])'
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo]'
+	@touch $@
+
+$(INSTALLED): $(DEMO) paper/pyproject.toml
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' -e 'paper[pfn]'
 	@touch $@

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from browser import Browser, browser, find_chromium
 from torch import Tensor
 
+from browser import Browser, browser, find_chromium
 from mindist import MinimumDistance
 from mindist.tasks import GaussianTask
 

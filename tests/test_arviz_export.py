@@ -4,8 +4,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from bridged import TASK, THETA, X, exact, exact_log_prob, mean
 
+from bridged import TASK, THETA, X, exact, exact_log_prob, mean
 from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors import CallablePosterior
 

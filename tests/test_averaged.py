@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from exact_models import normal
-from test_noise import noise_of
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
+from exact_models import normal
 from mindist.adaptation.spread import spread
 from mindist.posteriors.averaged import AveragedBackend, AveragedComponent
 from mindist.posteriors.query import BoundedQueries
 from mindist.posteriors.rejection import Budget
 from mindist.posteriors.uncertain import Conditions, UncertainQueries
+from test_noise import noise_of
 
 GAIN = torch.tensor([[0.9, 0.2], [0.0, 0.7]]).double()
 WITHIN = torch.tensor([[0.05, 0.02], [0.02, 0.03]]).double()

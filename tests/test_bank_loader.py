@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from stored_simulations import MemoryBank
 
 from mindist import MinimumDistance
 from mindist.posteriors import bank_loader
 from mindist.posteriors.bank_loader import BankLoader, KeptData
 from mindist.tasks import GaussianTask
+from stored_simulations import MemoryBank
 
 TASK = GaussianTask(num_obs=10)
 

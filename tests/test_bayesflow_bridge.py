@@ -7,8 +7,8 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 import torch
-from bridged import TASK, THETA, X, mean, simulate, train_workflow, workflow
 
+from bridged import TASK, THETA, X, mean, simulate, train_workflow, workflow
 from mindist import MinimumDistance, RobustPosterior
 
 pytest.importorskip("bayesflow")

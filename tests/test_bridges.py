@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from bridged import CONSTRUCTORS, Bridged, X, mean, simulate
 
+from bridged import CONSTRUCTORS, Bridged, X, mean, simulate
 from mindist import MinimumDistance
 
 pytest.importorskip("sbi")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from bridged import TASK, IliPosterior, X, exact, mean
 from torch import nn
 from torch.distributions import Independent, Uniform
 
+from bridged import TASK, IliPosterior, X, exact, mean
 from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors import CallablePosterior
 from mindist.posteriors.network_storage import load_weights, save_weights

@@ -3,8 +3,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from exact_models import LinearDecoder, LocationDecoder, features, normal
 
+from exact_models import LinearDecoder, LocationDecoder, features, normal
 from mindist.adaptation import Bank, Problem, Search, View, cloud_loops, search
 from mindist.adaptation.cloud import RELATIVE_RIDGE, Cloud, Likeness
 from mindist.adaptation.objective import EmbeddingDistance

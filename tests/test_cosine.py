@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from exact_models import normal
 
+from exact_models import normal
 from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.influence import hessian
 from mindist.adaptation.objective import EmbeddingDistance

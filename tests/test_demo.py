@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mindist.experiments.demo import Sizes, draw_figure, errors_by_epsilon, format_table, train
+from mindist.demo import Sizes, draw_figure, errors_by_epsilon, format_table, train
 from mindist.tasks import GaussianTask
 
 SIZES = Sizes(simulations=4_000, test_datasets=100, posterior_samples=200, epsilons=(0.0, 0.2))

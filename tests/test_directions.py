@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from exact_models import normal
 
+from exact_models import normal
 from mindist.detection.mahalanobis import DAMPING, Mahalanobis
 from mindist.detection.regression import SummaryRegression
 from mindist.directions import EXACT, leading_directions

@@ -1,6 +1,7 @@
 """Results in a notebook: compact, complete, escaped."""
 
 import torch
+
 from page_reader import read
 
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
 from browser import Browser
 
 ROOT = Path(__file__).parent.parent

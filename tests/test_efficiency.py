@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from exact_models import features, normal
 
+from exact_models import features, normal
 from mindist import MinimumDistance
 from mindist.adaptation import efficient_bandwidth
 from mindist.adaptation.efficiency import MULTIPLES, efficiency, sampling_variance

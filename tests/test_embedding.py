@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from exact_models import features, normal
 
+from exact_models import features, normal
 from mindist import MinimumDistance
 from mindist.features.embedding import DENSITY, LOCAL_MULTIPLES, Embedding, local_multiple
 from mindist.features.representation import make_representation

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from exact_models import LocationDecoder, features, normal
 
+from exact_models import LocationDecoder, features, normal
 from mindist import adapting
 from mindist.adaptation import (
     Bank,

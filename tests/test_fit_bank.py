@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from stored_simulations import MemoryBank
 
 import mindist
 from mindist import MinimumDistance
@@ -15,6 +14,7 @@ from mindist.features import sources
 from mindist.features.embedding import Embedding
 from mindist.posteriors.bank_loader import BankLoader, KeptData
 from mindist.protocols import is_bank
+from stored_simulations import MemoryBank
 
 OPTIONS = {"num_features": 32, "representation": "identity", "decoder": RidgeDecoder(50)}
 

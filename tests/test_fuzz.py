@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 
 import pytest
+
 from fuzzing.mutate import mutate_bytes, mutate_json
 from fuzzing.run import WORKER, Count
 from fuzzing.targets import TARGETS

@@ -5,12 +5,12 @@ import math
 import shutil
 from pathlib import Path
 
-import bank_cases as cases
 import numcodecs
 import numpy as np
 import pytest
-from fuzzing.targets import _sign, _sign_chunk
 
+import bank_cases as cases
+from fuzzing.targets import _sign, _sign_chunk
 from mindist import MinimumDistance, SimulationBank
 from mindist.simulation.zarr_arrays import FRAME, frame_size
 from mindist.tasks import GaussianTask

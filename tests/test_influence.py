@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from exact_models import LocationDecoder, features, normal
 
+from exact_models import LocationDecoder, features, normal
 from mindist.adaptation import Bank, Observations, influence
 from mindist.adaptation.influence import gradient, hessian
 from mindist.adaptation.objective import EmbeddingDistance

@@ -8,10 +8,10 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-import bank_cases as cases
 import numpy as np
 import pytest
 
+import bank_cases as cases
 from mindist.simulation.calls import Call, Data
 from mindist.simulation.limited import GRACE, LimitedCall
 from mindist.simulation.payload import pack

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from exact_models import normal
 
+from exact_models import normal
 from mindist.adaptation.linear import solve
 
 

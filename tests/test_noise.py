@@ -5,9 +5,9 @@ from dataclasses import fields
 
 import pytest
 import torch
-from exact_models import normal
 from torch import Tensor
 
+from exact_models import normal
 from mindist import MinimumDistance, storage
 from mindist.adaptation.noise import SummaryNoise, positive_excess
 from mindist.adaptation.spread import spread, standard_points

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from mindist import MinimumDistance, RobustPosterior, SimulationBank
-from mindist.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
-from mindist.evaluation.store import Store
 from mindist.posteriors.sbi_storage import load_posterior
 from mindist.tasks import GaussianTask
+from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
+from mindist_paper.evaluation.store import Store
 
 V1 = Path(__file__).parent / "fixtures" / "v1"
 VALUES = json.loads((V1 / "values.json").read_text(encoding="utf-8"))

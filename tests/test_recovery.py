@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from exact_models import features, normal
 
+from exact_models import features, normal
 from mindist import MinimumDistance
 from mindist.adaptation import choose_representation
 from mindist.adaptation.recovery import MARGIN, recovery_error

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from page_reader import read
 
 import mindist
 from mindist.adaptation import Status
@@ -17,6 +16,7 @@ from mindist.report.dataset.replicate import replicate
 from mindist.report.plots import new_grid
 from mindist.report.posteriors import plot_posterior_samples
 from mindist.report.summary_space import plot_summary_pairs
+from page_reader import read
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)> $\\frac{ \x00\n--> & ünï 漢'
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from exact_models import LocationDecoder, features, normal
 
+from exact_models import LocationDecoder, features, normal
 from mindist.adaptation import Bank, Observations, Problem, Response, Search, View, influence
 from mindist.adaptation.reweight import reweighted_search
 from mindist.features.embedding import Embedding

@@ -11,12 +11,12 @@ import time
 import warnings
 from pathlib import Path
 
-import bank_cases as cases
 import numpy as np
 import pytest
 import torch
 import zarr
 
+import bank_cases as cases
 import mindist
 from mindist.full_disk import FullDiskError
 from mindist.simulation.failure import SimulationError

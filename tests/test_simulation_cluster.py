@@ -8,10 +8,10 @@ import threading
 import time
 from pathlib import Path
 
-import bank_cases as cases
 import joblib
 import pytest
 
+import bank_cases as cases
 from mindist.simulation.jobs import outcomes
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-from exact_models import normal
 
+from exact_models import normal
 from mindist import MinimumDistance, Search
 from mindist.adaptation.starts import Bank
 from mindist.adaptation.view import View

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from exact_models import normal
 
+from exact_models import normal
 from mindist import MinimumDistance
 from mindist.detection import regression as module
 from mindist.detection.regression import SummaryRegression

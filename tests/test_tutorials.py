@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from pages import agree, blocks, images, run
 
 TUTORIALS = sorted((Path(__file__).parent.parent / "docs/tutorials").glob("*.md"))

@@ -6,9 +6,9 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from bridged import TASK, THETA, IliPosterior, X, mean, simulate, train_workflow
 
 import mindist
+from bridged import TASK, THETA, IliPosterior, X, mean, simulate, train_workflow
 from mindist import MinimumDistance, MisspecificationWarning, RobustPosterior, watch
 
 pytest.importorskip("sbi")

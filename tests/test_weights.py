@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from exact_models import LocationDecoder, features, normal
 
+from exact_models import LocationDecoder, features, normal
 from mindist.adaptation import own_kernel, own_kernel_loops
 from mindist.adaptation.own_kernel import OwnKernel
 from mindist.adaptation.weights import (

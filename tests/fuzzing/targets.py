@@ -178,7 +178,7 @@ def mutate_store(folder: Path, rng: random.Random, others: Sequence[Path]) -> No
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from mindist.evaluation.store import checksum
+    from mindist_paper.evaluation.store import checksum
 
     cell, marker = next((folder / "cells").glob("*.parquet")), folder / "mindist-results.json"
     how = rng.randrange(6)
@@ -205,8 +205,8 @@ def mutate_store(folder: Path, rng: random.Random, others: Sequence[Path]) -> No
 
 def load_store(folder: Path) -> None:
     """Open a store and read its cell; a damaged one is noted, and counts as an error here."""
-    from mindist.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
-    from mindist.evaluation.store import Store
+    from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
+    from mindist_paper.evaluation.store import Store
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

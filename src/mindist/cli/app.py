@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from mindist.cli.adapt import adapt
-from mindist.cli.bench import bench
 from mindist.cli.check import check
 from mindist.cli.demo import demo
 from mindist.cli.errors import spoken
 from mindist.cli.fit import fit
 from mindist.cli.report import report
-from mindist.cli.reproduce import reproduce
 from mindist.cli.sample import sample
 from mindist.cli.simulate import simulate
-from mindist.cli.tasks import tasks
+from mindist.cli.status import UsageError
 from mindist.cli.train import train
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
+
+ELSEWHERE = {
+    "tasks": "List the paper's tasks.",
+    "reproduce": "Run an experiment of the paper, or all.",
+    "bench": "Measure how fast mindist is, in ratios.",
+}
+"""The commands of mindist-paper."""
+
+
+def _installed(name: str, explained: str) -> Callable[..., Any]:
+    """Return a command of mindist-paper, or one that says how to get it."""
+    for entry in entry_points(group="mindist.commands", name=name):
+        command: Callable[..., Any] = entry.load()
+        return command
+
+    def missing(ctx: typer.Context) -> None:
+        raise UsageError(
+            f"`mindist {name}` belongs to mindist-paper, which is not installed. In a clone of "
+            "the repository: pip install -c constraints.txt -e '.[cli,demo]' -e paper"
+        )
+
+    missing.__doc__ = f"{explained} (Needs mindist-paper, which is not installed.)"
+    return missing
 
 
 class Commands(TyperGroup):
@@ -66,9 +88,9 @@ def main(
 
 
 OF_DATA: tuple[Callable[..., None], ...] = (simulate, fit, train, check, adapt, sample, report)
-OF_THE_PAPER: tuple[Callable[..., None], ...] = (demo, tasks, reproduce, bench)
-for panel, functions in ((DATA, OF_DATA), (PAPER, OF_THE_PAPER)):
-    for function in functions:
-        app.command(rich_help_panel=panel)(function)
+for function in (*OF_DATA, demo):
+    app.command(rich_help_panel=PAPER if function is demo else DATA)(function)
+for name, explained in ELSEWHERE.items():
+    app.command(name, rich_help_panel=PAPER)(_installed(name, explained))
 
 __all__ = ["app"]

@@ -21,7 +21,7 @@ def demo(
 ) -> None:
     """A contaminated dataset, a wrong posterior, and the right one, in two minutes."""
     with extra("demo"):
-        from mindist.experiments.demo import run
+        from mindist.demo import run
     result = run(seed=seed, figure=out, tell=say if json else print)
     if json:
         rows = [{"epsilon": epsilon, "rmse": row} for epsilon, row in result.table.items()]

@@ -14,50 +14,22 @@ except ModuleNotFoundError:
     ) from None
 
 from mindist.report.before_after import plot_posteriors, plot_predictive
-from mindist.report.coverage import plot_coverage
-from mindist.report.curves import plot_curves
 from mindist.report.data_space import plot_data_space, plot_density_contours
 from mindist.report.dataset import write_report
-from mindist.report.detection import plot_rejections
 from mindist.report.evidence import plot_null_distance, plot_outlier_scores
-from mindist.report.figures import describe_figure, draw_figure, save_png_and_svg
 from mindist.report.images import Images, Trajectories, plot_images, plot_trajectories
-from mindist.report.losses import find_losses, loss_sentences, loss_tables, panel_losses
-from mindist.report.page import Page, Section, render_page, write_page
-from mindist.report.panel import Anchors, Panel
 from mindist.report.plots import new_figure, new_grid, save_figure
 from mindist.report.posteriors import Posteriors, plot_posterior_samples
 from mindist.report.summary_space import plot_summary_pairs, plot_summary_space
-from mindist.report.table import (
-    Table,
-    experiment_tables,
-    metric_table,
-    panel_tables,
-    tables_in_markdown,
-)
+from mindist.report.table import Table
 
 __all__ = [
-    "Anchors",
     "Images",
-    "Page",
-    "Panel",
     "Posteriors",
-    "Section",
     "Table",
     "Trajectories",
-    "describe_figure",
-    "draw_figure",
-    "experiment_tables",
-    "find_losses",
-    "loss_sentences",
-    "loss_tables",
-    "metric_table",
     "new_figure",
     "new_grid",
-    "panel_losses",
-    "panel_tables",
-    "plot_coverage",
-    "plot_curves",
     "plot_data_space",
     "plot_density_contours",
     "plot_images",
@@ -66,14 +38,9 @@ __all__ = [
     "plot_posterior_samples",
     "plot_posteriors",
     "plot_predictive",
-    "plot_rejections",
     "plot_summary_pairs",
     "plot_summary_space",
     "plot_trajectories",
-    "render_page",
     "save_figure",
-    "save_png_and_svg",
-    "tables_in_markdown",
-    "write_page",
     "write_report",
 ]

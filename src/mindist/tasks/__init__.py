@@ -1,4 +1,4 @@
-"""The paper's simulators, summaries and contaminations, one file each.
+"""Three of the paper's simulators with their summaries and contaminations, one file each.
 
 May import: torch, `mindist.checks`, `mindist.protocols`.
 """
@@ -7,19 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from mindist import checks
-from mindist.tasks.cryo_em import CryoEMTask
 from mindist.tasks.gaussian import GaussianTask
-from mindist.tasks.gaussian_factor import GaussianFactorTask
 from mindist.tasks.ornstein_uhlenbeck import OrnsteinUhlenbeckTask
 from mindist.tasks.sir import SIRTask
 from mindist.tasks.task import Task
 
 TASKS: dict[str, Callable[..., Task]] = {
     "gaussian": GaussianTask,
-    "gaussian_factor": GaussianFactorTask,
     "oup": OrnsteinUhlenbeckTask,
     "sir": SIRTask,
-    "cryo_em": CryoEMTask,
 }
 """The constructor of each task, by name; called without arguments it makes the paper's."""
 
@@ -44,8 +40,6 @@ def get_task(name: str, **options: Any) -> Task:
 
 __all__ = [
     "TASKS",
-    "CryoEMTask",
-    "GaussianFactorTask",
     "GaussianTask",
     "OrnsteinUhlenbeckTask",
     "SIRTask",

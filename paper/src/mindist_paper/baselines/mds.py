@@ -1,0 +1,136 @@
+r"""Minimum-distance summaries as methods of the benchmark.
+
+The paper's three variants, and the package's default: a `MinimumDistance` fitted to the same
+simulations, and an NPE queried at the summary :math:`s^\star` that it finds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from mindist import checks
+from mindist.adaptation import Adaptation
+from mindist.minimum_distance import PAPER_VARIANTS, MinimumDistance
+from mindist.posteriors.robust import RobustPosterior
+from mindist.protocols import Array, Summary
+from mindist.tasks.task import Task
+from mindist_paper.baselines.method import Method, Options, Simulations, one_dataset
+from mindist_paper.baselines.npe import train_neural_posterior
+
+Builder = Callable[[Task, Simulations, Options], Method]
+
+
+class MinimumDistanceMethod:
+    """A `RobustPosterior`, queried like every other method.
+
+    Arguments:
+        posterior: Over raw datasets.
+        fit_seconds: How long the fit of the estimator took, NaN if that is not known.
+    """
+
+    def __init__(self, posterior: RobustPosterior, fit_seconds: float = math.nan) -> None:
+        self.posterior, self.fit_seconds = posterior, fit_seconds
+
+    def adapt(self, x: Array) -> Adaptation:
+        """What was found about the datasets."""
+        return self.posterior.adapt(x)
+
+    def used_summary(self, x: Array) -> Tensor:
+        """The adapted summaries `(B, d_s)`."""
+        batch, _ = checks.observed(x, self.posterior.mds.event_shape)
+        return self.posterior.adapt(batch).s_star
+
+    def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
+        batch = one_dataset(x, self.posterior.mds.event_shape)
+        return self.sample_batched(sample_shape, batch, seed=seed)[..., 0, :]
+
+    def sample_batched(
+        self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
+    ) -> Tensor:
+        """Samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+        batch, _ = checks.observed(x, self.posterior.mds.event_shape)
+        return self.posterior.sample_batched(sample_shape, batch, seed=seed)
+
+
+class Forced:
+    """A fitted estimator that adapts every dataset, detected or not: the ablation of its gate.
+
+    Arguments:
+        mds: A fitted `MinimumDistance`, of which this has everything else.
+    """
+
+    def __init__(self, mds: MinimumDistance) -> None:
+        self._mds = mds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mds, name)
+
+    def adapt(self, x: Array) -> Adaptation:
+        """`MinimumDistance.adapt` with `force=True`."""
+        return self._mds.adapt(x, force=True)
+
+
+def robust_method(
+    posterior: Any, mds: MinimumDistance, options: Options, fit_seconds: float = math.nan
+) -> MinimumDistanceMethod:
+    """A fitted estimator in front of a posterior over summaries.
+
+    Arguments:
+        posterior: Over summaries.
+        mds: A fitted estimator.
+        options: Whether to adapt everything, and to widen the posterior.
+        fit_seconds: How long the fit took.
+    """
+    chosen: Any = Forced(mds) if options.force else mds
+    robust = RobustPosterior(posterior, chosen, uncertainty=options.uncertainty)
+    return MinimumDistanceMethod(robust, fit_seconds)
+
+
+def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistance:
+    """The estimator of a variant: "default", or one of the paper's, "rf", "dec" and "kl"."""
+    checks.choice(variant, ("default", *PAPER_VARIANTS), "variant")
+    chosen: dict[str, Any] = {"bandwidth": options.bandwidth, "alpha": options.alpha}
+    if variant in PAPER_VARIANTS:
+        if options.estimator:
+            raise ValueError(
+                f"{next(iter(options.estimator))}: an option of the default, 'mds'; the paper's "
+                "variants are what the paper says."
+            )
+        mds = MinimumDistance.paper(summary, variant=variant, seed=options.seed, **chosen)
+    else:
+        mds = MinimumDistance(summary, seed=options.seed, **chosen, **options.estimator)
+    mds.num_features = options.num_features
+    mds.search = replace(mds.search, **options.search)
+    return mds
+
+
+def train_minimum_distance(
+    task: Task, simulations: Simulations, options: Options, *, variant: str
+) -> MinimumDistanceMethod:
+    """Train an NPE, or take the one of the options, and fit the estimator beside it."""
+    npe = train_neural_posterior(task, simulations, options)
+    mds = unfitted(variant, npe.summary, options).fit(simulations.x)
+    return robust_method(npe.posterior, mds, options)
+
+
+def minimum_distance_builder(variant: str) -> Builder:
+    """`train_minimum_distance` of one variant, as the registry of methods wants it."""
+    return partial(train_minimum_distance, variant=variant)
+
+
+__all__ = [
+    "Builder",
+    "Forced",
+    "MinimumDistanceMethod",
+    "minimum_distance_builder",
+    "robust_method",
+    "train_minimum_distance",
+    "unfitted",
+]

@@ -1,0 +1,109 @@
+r"""NPE with outlier removal: a one-class SVM drops observations before they are summarised.
+
+A one-class SVM (Scholkopf et al., Neural Computation 2001) with the Gaussian kernel learns where
+simulated observations lie, pooled over all parameters; an observation is an outlier where its
+decision value is below the quantile that 5% of held-out simulated observations are below. Outliers
+are removed and their places taken by inliers, drawn with replacement, so that N stays the same
+(appendix "Further Experimental Details"). The inliers themselves are kept: drawing all N anew, the
+other reading of the paper's "resample from the remaining inliers", adds the noise of a bootstrap
+and fits the paper's figures less well (docs/baselines.md).
+
+The only file of `mindist` that imports scikit-learn.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist.features.bandwidth import median_distance
+from mindist.posteriors.guards import warn_user
+from mindist.tasks.task import Task
+from mindist_paper.baselines.method import Options, Simulations, SummaryQueries
+from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
+
+FALSE_POSITIVES = 0.05  # the paper
+# The fit grows with the square of its size: 4,000 observations take about half a second.
+NUM_FIT, NUM_CALIBRATE = 4_000, 4_000
+NU = 0.05  # scikit-learn: an upper bound of the share of outliers in training, here the same 5%
+
+
+class OutlierRemoval(SummaryQueries):
+    """A neural posterior, queried at the summary of the observations that look simulated.
+
+    Arguments:
+        npe: The posterior and its summary.
+        detector: A fitted scikit-learn `OneClassSVM` over flattened observations.
+        threshold: Decision values below are outliers.
+        seed: Of the resampling, which is the same whenever the same dataset is given.
+    """
+
+    def __init__(self, npe: NeuralPosterior, detector: Any, threshold: float, seed: int) -> None:
+        super().__init__(npe.posterior, npe.summary, npe.event_shape)
+        self.detector, self.threshold, self.seed = detector, threshold, seed
+
+    def inliers(self, x: Tensor) -> Tensor:
+        """Which observations of datasets `(B, N, *event)` are kept, `(B, N)`."""
+        flat = x.reshape(x.shape[0] * x.shape[1], -1)
+        return (scores(self.detector, flat) >= self.threshold).reshape(x.shape[:2]).to(x.device)
+
+    def cleaned(self, x: Tensor) -> Tensor:
+        """Datasets `(B, N, *event)` with inliers in place of outliers; unchanged if all are."""
+        inlier = self.inliers(x)
+        empty = ~inlier.any(1)
+        if empty.any():
+            warn_user(
+                f"x: every observation of {int(empty.sum())} of {len(x)} datasets looks like an "
+                "outlier (the first is dataset "
+                f"{int(empty.nonzero()[0])}); all of them were kept there."
+            )
+        return torch.stack([self._refilled(*row) for row in zip(x, inlier, strict=True)])
+
+    def _refilled(self, x: Tensor, inlier: Tensor) -> Tensor:
+        kept = x[inlier]
+        if not len(kept):
+            return x
+        # A fresh generator for each dataset: its result does not depend on its batch.
+        generator = torch.Generator().manual_seed(self.seed)
+        drawn = torch.randint(len(kept), (len(x) - len(kept),), generator=generator)
+        return torch.cat([kept, kept[drawn.to(x.device)]])
+
+    def _summaries(self, x: Tensor) -> Tensor:
+        return super()._summaries(self.cleaned(x))
+
+
+def train_outlier_removal(task: Task, simulations: Simulations, options: Options) -> OutlierRemoval:
+    """Fit the SVM to simulated observations, calibrate its threshold on others."""
+    svm = _one_class_svm()
+    npe = train_neural_posterior(task, simulations, options)
+    generator = torch.Generator().manual_seed(options.seed)
+    pooled = simulations.pooled_observations(NUM_FIT + NUM_CALIBRATE, generator)
+    fit, held_out = pooled.tensor_split([len(pooled) * NUM_FIT // (NUM_FIT + NUM_CALIBRATE)])
+    bandwidth = median_distance(fit[None], generator)
+    detector = svm(kernel="rbf", gamma=1 / (2 * bandwidth**2), nu=NU)
+    detector.fit(fit.double().cpu().numpy())
+    # The k-th smallest of n held-out values: at most k / (n + 1) of new ones fall below it.
+    k = max(1, math.floor(FALSE_POSITIVES * (len(held_out) + 1)))
+    threshold = float(scores(detector, held_out).kthvalue(k).values)
+    return OutlierRemoval(npe, detector, threshold, options.seed)
+
+
+def scores(detector: Any, x: Tensor) -> Tensor:
+    """Decision values `(n,)`, float64, of observations `(n, D)`: small for outliers."""
+    return torch.from_numpy(detector.decision_function(x.double().cpu().numpy()))
+
+
+def _one_class_svm() -> Any:
+    try:
+        from sklearn.svm import OneClassSVM
+    except ImportError as error:
+        raise ImportError(
+            "NPE-OR needs scikit-learn. Install it with: pip install 'mindist[baselines]'"
+        ) from error
+    return OneClassSVM
+
+
+__all__ = ["OutlierRemoval", "scores", "train_outlier_removal"]

@@ -1,0 +1,125 @@
+"""`mindist reproduce`: the experiments of the paper."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mindist.cli.errors import check_choice, interruptible
+from mindist.cli.options import Json
+from mindist.cli.output import console, on_terminal, print_json, say
+from mindist.cli.status import UsageError
+
+if TYPE_CHECKING:
+    from mindist_paper.experiments.experiment import Experiment
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="An experiment of --list, or 'all'.")] = "",
+    list_: Annotated[bool, typer.Option("--list", help="Name every experiment.")] = False,
+    profile: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
+    seeds: Annotated[
+        int, typer.Option(help="Repetitions with other data: seeds 0, 1, ...", min=1)
+    ] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of results; by default results/reproduce/PROFILE.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; by default one for each core.", min=1)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run an experiment of the paper, or all: rows, figure, table, configuration."""
+    from mindist_paper.experiments.experiment import PROFILES
+    from mindist_paper.experiments.registry import EXPERIMENTS
+    from mindist_paper.experiments.reproduce import Request, default_folder
+
+    if list_:
+        show = _list_json if json else _print_list
+        show(list(EXPERIMENTS.values()), PROFILES)
+        return
+    if not name:
+        raise UsageError(f"Name an experiment, or 'all'. Known: {', '.join(EXPERIMENTS)}.")
+    check_choice(name, (*EXPERIMENTS, "all"), "experiment")
+    check_choice(profile, PROFILES, "profile")
+    names = list(EXPERIMENTS) if name == "all" else [name]
+    folder = default_folder(profile) if out is None else out
+    processes = workers or os.cpu_count() or 1
+    request = Request(names, profile, seeds, folder, processes, everything=name == "all")
+    results = _run(request, say if json else _print_line)
+    if json:
+        print_json("reproduce", profile=profile, out=folder, experiments=results)
+
+
+def _print_line(line: str) -> None:
+    console().print(line, markup=False)
+
+
+def _run(request: Any, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Run experiments; what became of each as JSON values."""
+    from mindist_paper.experiments.output import OutputError
+    from mindist_paper.experiments.reproduce import reproduce as run_all
+
+    with interruptible("The same command goes on from here."):
+        try:
+            results = run_all(request, tell, progress=on_terminal())
+        except OutputError as error:
+            raise UsageError(str(error)) from error
+    return [
+        {
+            "name": name,
+            "folder": None if result.folder is None else str(result.folder),
+            "verdict": None if result.skipped else result.section.verdict,
+            "seconds": result.section.seconds,
+            "skipped": result.skipped,
+        }
+        for name, result in zip(request.names, results, strict=True)
+    ]
+
+
+def _list_json(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
+    rows = [
+        {
+            "name": experiment.name,
+            "shows": experiment.shows,
+            "source": experiment.source,
+            "minutes": {profile: experiment.minutes[profile] for profile in profiles},
+        }
+        for experiment in experiments
+    ]
+    print_json("reproduce", experiments=rows)
+
+
+def _print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
+    """What can be run, and how long it takes."""
+    from rich.table import Table
+
+    table = Table(
+        title="Experiments; minutes on two cores, in this order (equal parts are computed once); "
+        "~: estimated",
+        title_justify="left",
+        box=None,
+    )
+    table.add_column("name", no_wrap=True, style="bold")
+    table.add_column("what it shows (where in the paper)", overflow="fold")
+    for profile in profiles:
+        table.add_column(profile, justify="right", no_wrap=True)
+    for experiment in experiments:
+        minutes = [
+            "~" * (p in experiment.estimated) + f"{experiment.minutes[p]:g}" for p in profiles
+        ]
+        table.add_row(experiment.name, f"{experiment.shows} ({experiment.source})", *minutes)
+    totals = [
+        "~" * any(p in e.estimated for e in experiments)
+        + f"{sum(e.minutes[p] for e in experiments):.3g}"
+        for p in profiles
+    ]
+    table.add_row("all", "everything, and one page with all of it", *totals)
+    console().print(table)
+
+
+__all__ = ["reproduce"]

@@ -1,0 +1,201 @@
+r"""The cryo-EM task (section "Cryo-EM Inference", appendix "Cryo-EM Task").
+
+.. math::
+    \theta \sim \mathcal{U}\{0, \ldots, C - 1\}, \qquad
+    x_n \mid \theta = \text{an image of conformation } \theta \text{ in a random view, with noise,}
+
+C = 20 conformations of one molecule, N = 100 images of 32 x 32 pixels; `image_formation` has the
+model of an image. With :math:`\gamma_n, \kappa_n, r_n` the skewness, excess kurtosis and intensity
+range of image n, the summary is their mean and standard deviation over the dataset:
+
+.. math:: s = (\bar\gamma, \bar\kappa, \bar r, \mathrm{sd}(\gamma), \mathrm{sd}(\kappa),
+    \mathrm{sd}(r)) \in \mathbb{R}^6 .
+
+Contamination replaces each image, with probability :math:`\epsilon`, by standardised white noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, Uniform
+
+from mindist import checks
+from mindist.tasks.set_network import SetNetwork
+from mindist.tasks.task import Task
+from mindist.threads import one_thread
+from mindist_paper.tasks.image_formation import Microscope, standardise
+from mindist_paper.tasks.molecule import Molecule, synthetic_chain
+
+IMAGES_AT_ONCE = 128  # half a megabyte of pixels, which stays in cache
+
+
+@dataclass(frozen=True)
+class CryoEMTask(Task):
+    """Which conformation of a molecule do noisy images of it show, when some hold only noise?
+
+    Arguments:
+        molecule: Its conformations are what theta counts. By default a synthetic chain; the paper's
+            is `mindist_paper.tasks.molecule.hsp90()`, which needs a file or a download.
+        num_obs: N, the default number of images of a dataset.
+        microscope: Image size, optics and noise.
+
+    Example:
+        >>> task, generator = CryoEMTask(num_obs=10), torch.Generator().manual_seed(0)
+        >>> theta = task.sample_prior(3, generator)
+        >>> theta.flatten()
+        tensor([ 4., 19., 13.])
+        >>> x = task.simulate(theta, generator=generator)
+        >>> x.shape, task.summary(x).shape
+        (torch.Size([3, 10, 32, 32]), torch.Size([3, 6]))
+    """
+
+    molecule: Molecule = field(default_factory=synthetic_chain)
+    num_obs: int = 100
+    microscope: Microscope = field(default_factory=Microscope)
+
+    name: ClassVar[str] = "cryo_em"
+    num_simulations: ClassVar[int] = 15_000
+    dim_theta: ClassVar[int] = 1
+    dim_summary: ClassVar[int] = 6
+
+    def __post_init__(self) -> None:
+        checks.positive(self.num_obs, "num_obs")
+
+    @property
+    def card(self) -> str:
+        """What this task is, with the molecule and the microscope that it has."""
+        m, optics = self.molecule, self.microscope
+        return f"""\
+Cryo-electron microscopy
+  prior          theta uniform on the conformations 0, ..., {m.num_conformations - 1} of a molecule
+  simulator      x_n an image of conformation theta: uniform rotation, shift, Gaussian atoms,
+                 projection, contrast transfer function, white noise, standardisation
+  summary        mean and standard deviation over images of skewness, excess kurtosis, range
+  contamination  with probability epsilon, x_n becomes standardised white noise
+  defaults       {m.name}, {m.num_atoms} atoms; N = {self.num_obs}; {optics.num_pixels} x \
+{optics.num_pixels} pixels of {optics.pixel_size:g} A, shift {optics.shift:g} A,
+                 sigma {_range(optics.sigma)} A, defocus {_range(optics.defocus)} um, B-factor \
+{_range(optics.b_factor)} A^2, amplitude {optics.amplitude:g},
+                 SNR {_range(optics.snr)}; {self.num_simulations:,} simulations
+  reference      Dingeldein et al., Amortized template matching of molecular conformations from
+                 cryoelectron microscopy images using simulation-based inference, PNAS 2025"""
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        """The shape of an image."""
+        return (self.microscope.num_pixels, self.microscope.num_pixels)
+
+    @property
+    def prior(self) -> Distribution:
+        """The continuous relaxation of the prior, uniform on [-1/2, C - 1/2].
+
+        Neural posteriors are densities, so they need a support of positive volume. A draw rounded
+        to the nearest index has the discrete uniform law, the law of `sample_prior`; on [0, C - 1]
+        the first and the last index would get half their mass.
+        """
+        low = torch.tensor([-0.5])
+        return Independent(Uniform(low, low + self.molecule.num_conformations), 1)
+
+    def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
+        """Indices `(num, 1)`, whole numbers in float32, uniform on 0, ..., C - 1."""
+        index = torch.randint(self.molecule.num_conformations, (num, 1), generator=generator)
+        return index.float()
+
+    def simulate(
+        self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
+    ) -> Tensor:
+        """Datasets `(B, N, P, P)` given indices `(B, 1)`, rounded to the nearest conformation.
+
+        Images are made a few at a time, in order, and each takes its own stretch of the
+        generator's stream: datasets simulated in one call or in several are the same up to
+        rounding errors. torch runs on one thread meanwhile (`one_thread` says why): to simulate
+        on several cores, use processes.
+        """
+        last = self.molecule.num_conformations - 1
+        theta = checks.parameters(theta, self.prior, f"an index from 0 to {last}")
+        num = checks.size(num_observations, self.num_obs)
+        index = theta[:, 0].round().long().clamp(0, last)
+        index = index.repeat_interleave(num)
+        x = torch.empty(len(index), *self.event_shape)
+        with one_thread():
+            for first in range(0, len(index), IMAGES_AT_ONCE):
+                chunk = slice(first, first + IMAGES_AT_ONCE)
+                view, noise = self.microscope.draw(len(index[chunk]), generator)
+                clean = self.microscope.images(self.molecule.coordinates, index[chunk], view)
+                x[chunk] = self.microscope.add_noise(clean, view.snr, noise)
+        return x.view(len(theta), num, *self.event_shape)
+
+    @staticmethod
+    def summary(x: Tensor) -> Tensor:
+        """Means, then standard deviations, over each dataset of skewness, kurtosis and range.
+
+        Arguments:
+            x: Datasets `(B, N, P, P)`; with N = 1 the standard deviations are 0.
+
+        Returns:
+            Summaries `(B, 6)`.
+        """
+        chunks = x.flatten(0, 1).split(IMAGES_AT_ONCE)
+        with one_thread():
+            statistics = torch.cat([image_statistics(images) for images in chunks])
+        statistics = statistics.view(*x.shape[:2], 3)
+        spread, mean = torch.std_mean(statistics, 1, correction=int(x.shape[1] > 1))
+        return torch.cat((mean, spread), 1)
+
+    def contaminate(self, x: Tensor, epsilon: float, *, generator: torch.Generator) -> Tensor:
+        """Datasets `(B, N, P, P)`, each image replaced by pure noise with probability epsilon."""
+        x = checks.datasets(x, self.event_shape).clone()
+        replaced = torch.rand(x.shape[:2], generator=generator) < checks.fraction(epsilon)
+        noise = torch.randn(int(replaced.sum()), *self.event_shape, generator=generator)
+        x[replaced] = standardise(noise).to(x)
+        return x
+
+    def summary_network(self, width: int = 64) -> nn.Module:
+        """A convolutional network on a set of images, to be trained jointly with an NPE."""
+        return SetNetwork(4 * 16, width, self.dim_summary, encoder=ImageEncoder())
+
+
+def image_statistics(images: Tensor) -> Tensor:
+    r"""Skewness, excess kurtosis and intensity range `(n, 3)` of images `(n, P, P)`.
+
+    With central moments :math:`m_j` of the pixels, :math:`m_3 / m_2^{3/2}`,
+    :math:`m_4 / m_2^2 - 3` and max - min. Constant images have skewness 0 and kurtosis -3.
+
+    Example:
+        >>> image_statistics(torch.tensor([[[0.0, 0.0], [0.0, 4.0]]]))
+        tensor([[ 1.1547, -0.6667,  4.0000]])
+    """
+    pixels = images.flatten(1)
+    d = pixels - pixels.mean(1, keepdim=True)
+    d2 = d * d
+    m2 = d2.mean(1).clamp(min=torch.finfo(d.dtype).tiny ** 0.5)
+    skewness = (d2 * d).mean(1) / m2**1.5
+    kurtosis = (d2 * d2).mean(1) / m2**2 - 3
+    low, high = torch.aminmax(pixels, dim=1)
+    return torch.stack((skewness, kurtosis, high - low), 1)
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:g}-{ends[1]:g}"
+
+
+class ImageEncoder(nn.Module):
+    """Three convolutions and an average pool: images `(..., P, P)` to `(..., 64)`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(nn.Conv2d(1, 8, 5, stride=2, padding=2), nn.SiLU()),
+            *(nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.SiLU()),
+            *(nn.Conv2d(16, 16, 3, stride=2, padding=1), nn.SiLU()),
+            *(nn.AdaptiveAvgPool2d(2), nn.Flatten()),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features `(..., 64)` of images `(..., P, P)`."""
+        features: Tensor = self.layers(images.flatten(0, -3)[:, None])
+        return features.view(*images.shape[:-2], -1)

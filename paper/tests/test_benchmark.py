@@ -1,0 +1,310 @@
+"""The benchmark: its arithmetic exactly, and the direction of its ratios with wide margins."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from mindist.cli import app
+from mindist_paper.benchmark import literal
+from mindist_paper.benchmark.adaptation import adaptation_rows
+from mindist_paper.benchmark.child import measure_apart
+from mindist_paper.benchmark.decoder import decoder_rows
+from mindist_paper.benchmark.detection import detection_rows
+from mindist_paper.benchmark.embedding import embedding_rows, kernel_error
+from mindist_paper.benchmark.growth import Line, Sweep, measure_line
+from mindist_paper.benchmark.job import Setting, chunks
+from mindist_paper.benchmark.limit import all_limits, best_limit
+from mindist_paper.benchmark.material import Material
+from mindist_paper.benchmark.memory import STATUS, peak_above
+from mindist_paper.benchmark.overhead import overhead_rows
+from mindist_paper.benchmark.queries import query_rows
+from mindist_paper.benchmark.record import NAME, Record
+from mindist_paper.benchmark.row import Claim, Row
+from mindist_paper.benchmark.run import GROUPS, TABLE_NAME, write
+from mindist_paper.benchmark.sizes import PROFILES
+from mindist_paper.benchmark.slope import fit_slope
+from mindist_paper.benchmark.timing import Contender, Times, num_threads, race
+
+# ------------------------------------------------------------------------------- arithmetic
+
+
+class FakeClock:
+    """A clock that moves only when a contender works."""
+
+    def __init__(self) -> None:
+        self.now, self.order = 0.0, ""
+
+    def __call__(self) -> float:
+        return self.now
+
+    def worker(self, name: str, seconds: Callable[[int], float]) -> Callable[[], None]:
+        def work() -> None:
+            self.now += seconds(self.order.count(name))
+            self.order += name
+
+        return work
+
+
+def test_contenders_take_turns_in_rotating_order() -> None:
+    clock = FakeClock()
+    contenders = {name: Contender(clock.worker(name, lambda _: 100.0)) for name in "abc"}
+    times = race(contenders, 4, least=1.0, clock=clock)
+    assert clock.order == "abc" + "abc" + "bca" + "cab" + "abc"  # the warm-up, then the rounds
+    assert times.seconds == {name: [100.0] * 4 for name in "abc"}
+
+
+def test_a_quick_contender_runs_several_times_and_times_are_for_one_unit() -> None:
+    clock = FakeClock()
+    contenders = {"a": Contender(clock.worker("a", lambda _: 0.25), units=5)}
+    times = race(contenders, 2, least=1.0, clock=clock)
+    assert clock.order == "a" * (2 + 2 * (1 + 4))  # to warm up, and once before each timing
+    assert times.seconds == {"a": [0.05, 0.05]}
+
+
+def test_a_cold_contender_is_not_warmed_up() -> None:
+    clock = FakeClock()
+    race({"a": Contender(clock.worker("a", lambda _: 1.0), warm=False)}, 3, clock=clock)
+    assert clock.order == "aaa"
+
+
+def test_ratios_are_taken_within_rounds() -> None:
+    # A machine that gets ten times slower changes both contenders, and no ratio.
+    times = Times({"slow": [2.0, 20.0, 4.0], "fast": [1.0, 10.0, 1.0]})
+    ratio = times.ratio("slow", "fast")
+    assert ratio.median == 2.0
+    assert (ratio.low, ratio.high) == (2.0, pytest.approx(3.8))
+
+
+def test_threads_are_given_back() -> None:
+    before = torch.get_num_threads()
+    with num_threads(2):
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 1.5])
+def test_the_exponent_of_a_power_law_is_found(exponent: float) -> None:
+    sizes = [10, 100, 1_000, 10_000]
+    assert fit_slope(sizes, [3 * n**exponent for n in sizes]).exponent == pytest.approx(exponent)
+
+
+def test_fixed_costs_do_not_hide_the_exponent() -> None:
+    sizes = [10, 100, 1_000, 10_000, 100_000, 1_000_000]
+    slope = fit_slope(sizes, [50 + 0.01 * n for n in sizes])
+    assert slope.first == 10_000
+    assert slope.exponent == pytest.approx(1.0, abs=0.1)
+
+
+def test_claims_hold_or_do_not() -> None:
+    assert Row("", "", 3.0, 3, 3, Claim("at least", 3)).reached
+    assert not Row("", "", 3.1, 3, 3, Claim("at most", 3)).reached
+    assert Row("", "", 3.0, 3, 3).reached is None
+
+
+# ----------------------------------------------------------------------------------- record
+
+
+def example_record() -> Record:
+    record = Record("smoke", {"processor": "p", "cores": 2, "memory_gb": 1.0, "system": "s"}, {})
+    claim = Claim("at least", 2)
+    record.put("embedding", [Row("x", "a / b", 3.0, 2.0, 4.0, claim, seconds={"a": 0.1})])
+    record.put_lines([Line("features", "fit", (1, 2), (0.1, 0.2), (None, 5.0), False, {"N": 1})])
+    return record
+
+
+def test_a_record_survives_json() -> None:
+    record = example_record()
+    assert Record.from_json(json.loads(json.dumps(record.to_json()))) == record
+
+
+def test_files_are_written_and_a_record_of_another_machine_is_not_mixed_in(tmp_path: Path) -> None:
+    write(example_record(), tmp_path)
+    table = (tmp_path / TABLE_NAME).read_text(encoding="utf-8")
+    assert "| x | a / b | 1 | 3 | 2 to 4 | at least 2 | yes |" in table
+    assert (tmp_path / "growth-features.png").is_file()
+    assert not Record.open(tmp_path, "smoke").groups
+
+
+def test_a_record_of_this_machine_is_gone_on_with(tmp_path: Path) -> None:
+    record = Record.open(tmp_path, "smoke")
+    record.put("memory", [])
+    record.write(tmp_path)
+    assert Record.open(tmp_path, "smoke") == record
+    assert not Record.open(tmp_path, "full").groups
+    (tmp_path / NAME).write_text("{")
+    assert not Record.open(tmp_path, "smoke").groups
+
+
+def test_a_line_that_did_not_end_reaches_no_claim() -> None:
+    line = Line("features", "fit", (1, 2), (0.1, 0.2), (1.0, 1.0), False, {}, "did not end at 3")
+    assert [row.reached for row in line.rows()] == [False]
+
+
+# -------------------------------------------------------------------------- literal pipeline
+
+
+def test_literal_features_agree_with_the_exact_kernel() -> None:
+    x = torch.randn(1, 200, 3)
+    features = literal.draw_features(x)
+    z = torch.from_numpy(features.transform(x[0].numpy()))
+    # The variance of an inner product is (1 + k(2d)/2 - k(d)^2)/K, at most 1.5/K.
+    assert kernel_error(z, x[0], features.gamma) < 3 * (1.5 / literal.NUM_FEATURES) ** 0.5
+
+
+def test_literal_search_finds_a_known_minimum() -> None:
+    target = torch.tensor([0.5, -1.0], dtype=torch.float64)
+
+    def decoder(s: torch.Tensor) -> torch.Tensor:
+        return torch.cat([s, s.square(), s.sin()], dim=-1)
+
+    found = literal.minimise(decoder, torch.zeros(2).double(), decoder(target[None])[0])
+    torch.testing.assert_close(found, target, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+def test_literal_pipeline_moves_a_contaminated_summary_back() -> None:
+    generator = torch.Generator().manual_seed(0)
+    theta = torch.randn(1_000, 1, 2, generator=generator)
+    x = theta + torch.randn(1_000, 50, 2, generator=generator)
+    pipeline = literal.LiteralPipeline.fit(lambda x: x.mean(1), x, max_epochs=50)
+    x_obs = torch.randn(50, 2, generator=generator)
+    x_obs[:10] = 4.0
+    assert pipeline.adapt(x_obs).norm() < 0.5 * x_obs.mean(0).norm()
+    clean = x[0]
+    torch.testing.assert_close(pipeline.adapt(clean), clean.mean(0))
+
+
+# ------------------------------------------------------------------------- memory and growth
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="other systems cannot set their peak back")
+def test_peak_memory_is_that_of_the_call() -> None:
+    def call() -> float:
+        return float(torch.ones(2**24).sum())  # 64 MB, gone before it ends
+
+    peak = peak_above(call)
+    assert peak is not None
+    assert 60 < peak < 80
+
+
+def test_chunks_are_all_datasets_and_contaminated_ones_lie_higher() -> None:
+    setting = Setting(observations=10, dimension=3)
+    clean = torch.cat(list(chunks(1_500, setting)))
+    shifted = torch.cat(list(chunks(1_500, setting, contaminated=True)))
+    assert clean.shape == (1_500, 10, 3)
+    torch.testing.assert_close(
+        (shifted - clean).mean((0, 2))[:6], torch.tensor([4.0, 0, 0, 0, 0, 4])
+    )
+
+
+def test_a_job_that_cannot_run_is_reported() -> None:
+    with pytest.raises(RuntimeError, match="num_features"):
+        measure_apart("fit", Setting(features=3))
+
+
+@pytest.mark.slow
+def test_embedding_grows_at_most_linearly_in_datasets() -> None:
+    sweep = Sweep("datasets", ("embed",), Setting())
+    line = measure_line(sweep, "embed", (1_000, 10_000), say=lambda _: None)
+    time, *memory = line.rows()
+    assert time.value < 1.5
+    assert all(megabytes < 256 for megabytes in line.megabytes if megabytes is not None)
+    assert all(row.value < 0.5 for row in memory)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("paired", [False, True])
+def test_every_limit_computes_the_waves(threads: int, paired: bool) -> None:
+    rows, weight = torch.randn(200, 3), torch.randn(3, 8)
+    limits = all_limits(rows, weight, threads, paired=paired)
+    assert len(limits) == 3 * (3 if threads == 1 else 4)
+    for limit in limits:
+        cosines, *sines = limit.run()
+        phase = rows.split(limit.chunk)[-1] @ weight
+        torch.testing.assert_close(torch.as_tensor(cosines), phase.cos())
+        assert len(sines) == paired
+        for sine in sines:
+            torch.testing.assert_close(torch.as_tensor(sine), phase.sin())
+
+
+def test_the_best_limit_is_one_of_them() -> None:
+    rows, weight = torch.randn(100, 3), torch.randn(3, 8)
+    best = best_limit(rows, weight, 1)
+    assert best.chunk in (64, 100)
+    assert best.run()[0].shape[1] == 8
+
+
+# ------------------------------------------------------------------------------- directions
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return Material(PROFILES["smoke"], tmp_path_factory.mktemp("bench"))
+
+
+def value(rows: list[Row], what: str, measure: str) -> float:
+    return next(row.value for row in rows if what in row.what and measure in row.measure)
+
+
+@pytest.mark.slow
+def test_embedding_is_not_slower_than_scikit_learn(material: Material) -> None:
+    sizes = replace(material.sizes, embedding=((300, 100, 2), (10, 100, 1_024)), rounds=7)
+    rows = embedding_rows(Material(sizes, material.cache), 1)
+    assert value(rows, "x 100 x 2,", "RBFSampler / mindist") > 2  # measured: 10
+    assert value(rows, "1,024", "RBFSampler / mindist") > 1
+    assert value(rows, "1,024", "mindist / bare") < 2
+    assert value(rows, "kernel error", "sobol") < 0.5
+
+
+@pytest.mark.slow
+def test_ridge_is_faster_than_the_network_and_not_worse(material: Material) -> None:
+    rows = decoder_rows(material, 1)
+    for task in material.sizes.tasks:
+        assert value(rows, task, "literal MLP / ridge") > 1
+        assert value(rows, task, "held-out error") < 1.1
+
+
+@pytest.mark.slow
+def test_adapting_many_is_faster_than_one_by_one_and_reaches_as_low(material: Material) -> None:
+    rows = adaptation_rows(material, 1)
+    assert value(rows, "60 OUP", "literal L-BFGS / default") > 3  # measured: 8
+    for decoder in ("MLP decoder", "ridge decoder"):
+        assert value(rows, decoder, "literal L-BFGS / Levenberg") > 2
+        assert value(rows, decoder, "share of datasets") > 0.9
+
+
+@pytest.mark.slow
+def test_detecting_is_far_faster_than_sbi(material: Material) -> None:
+    assert value(detection_rows(material, 1), "OUP", "/ default") > 20
+
+
+@pytest.mark.slow
+def test_overhead_and_queries_are_measured(material: Material) -> None:
+    rows = overhead_rows(material, 1)
+    assert [row.what.split(",")[0] for row in rows] == ["offline", "online", "online"]
+    assert all(row.value > 0 for row in rows)
+    assert value(query_rows(material, 1), "samples", "loop") > 1
+
+
+# ---------------------------------------------------------------------------------- command
+
+
+def test_the_command_knows_its_groups(tmp_path: Path) -> None:
+    unknown = CliRunner().invoke(app, ["bench", "--only", "embeding"])
+    assert unknown.exit_code == 2
+    assert "Did you mean 'embedding'?" in unknown.output
+    assert all(group in unknown.output for group in GROUPS)
+
+
+@pytest.mark.slow
+def test_the_command_writes_what_it_measured(tmp_path: Path) -> None:
+    command = ["bench", "--profile", "smoke", "--only", "memory", "--out", str(tmp_path)]
+    ended = CliRunner().invoke(app, command)
+    assert ended.exit_code == 0, ended.output
+    assert "peak memory" in ended.output
+    assert {NAME, TABLE_NAME} <= {path.name for path in tmp_path.iterdir()}

@@ -1,0 +1,490 @@
+"""The cryo-EM task: image formation against exact sums, laws of the views, molecules."""
+
+import math
+import os
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from mindist.threads import one_thread
+from mindist_paper.tasks import CryoEMTask
+from mindist_paper.tasks import molecule as molecules
+from mindist_paper.tasks.cryo_em import image_statistics
+from mindist_paper.tasks.image_formation import (
+    CELLS_PER_SIGMA,
+    Microscope,
+    View,
+    project,
+    rotation_matrices,
+    standardise,
+)
+from mindist_paper.tasks.molecule import HSP90_VARIABLE, Molecule, hsp90, synthetic_chain
+
+CELL = 3.0 / CELLS_PER_SIGMA
+CENTRES = (torch.arange(32, dtype=torch.float64) - 15.5) * 4.0
+
+
+@pytest.fixture(scope="module")
+def chain() -> Molecule:
+    return synthetic_chain()
+
+
+@pytest.fixture(scope="module")
+def cryo(chain: Molecule) -> CryoEMTask:
+    return CryoEMTask(chain)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def exact_density(points: Tensor, sigma: Tensor, centres: Tensor = CENTRES) -> Tensor:
+    """The sum over atoms of Gaussians at the pixel centres, in float64, one image at a time."""
+    images = []
+    for (x, y), scale in zip(points.double(), sigma.double(), strict=True):
+        rows = torch.exp(-0.5 * ((centres[:, None] - x) / scale) ** 2)
+        columns = torch.exp(-0.5 * ((centres[:, None] - y) / scale) ** 2)
+        images.append(rows @ columns.T / (2 * math.pi * scale**2))
+    return torch.stack(images)
+
+
+def exact_image(density: Tensor, defocus: float, b_factor: float) -> np.ndarray:
+    """The transfer function applied with a full complex transform, from its printed formula."""
+    k = np.fft.fftfreq(len(density), 4.0)
+    k2 = k[:, None] ** 2 + k[None, :] ** 2
+    chi = math.pi * 0.019866 * (defocus * 1e4) * k2
+    ctf = -(0.1 * np.cos(chi) + math.sqrt(1 - 0.1**2) * np.sin(chi)) * np.exp(-b_factor * k2 / 2)
+    return np.fft.ifft2(np.fft.fft2(density.numpy()) * ctf).real
+
+
+def largest_error(got: Tensor, exact: Tensor) -> float:
+    """The largest difference of a pixel, relative to the maximum of its image."""
+    error = (got.double() - exact).abs().amax((1, 2)) / exact.amax((1, 2))
+    return float(error.max())
+
+
+# ------------------------------------------------------------------------------- projection
+
+
+@pytest.mark.parametrize("sigma", [3.0, 3.5, 4.0])
+def test_one_atom_is_a_gaussian(sigma):
+    points = 80 * torch.rand(500, 2, 1, generator=seeded()) - 40
+    sigmas = torch.full((500,), sigma)
+    closed_form = exact_density(points, sigmas)
+    assert closed_form.amax() == pytest.approx(1 / (2 * math.pi * sigma**2), rel=1e-2)
+    assert largest_error(project(points, sigmas, CENTRES.float(), CELL), closed_form) < 2.5e-3
+
+
+def test_a_molecule_is_the_exact_sum_over_its_atoms(cryo, chain):
+    view, _ = cryo.microscope.draw(40, seeded())
+    points = view.rotation[:, :2] @ chain.coordinates[::10].repeat(20, 1, 1) + view.shift[..., None]
+    got = cryo.microscope.density(points, view.sigma)
+    assert got.dtype == torch.float32
+    assert largest_error(got, exact_density(points, view.sigma)) < 1e-3
+
+
+def test_a_finer_grid_is_as_much_nearer_as_the_order_of_the_splines_says():
+    points, sigma = (
+        80 * torch.rand(200, 2, 1, generator=seeded()).double() - 40,
+        torch.full((200,), 4),
+    )
+    exact = exact_density(points, sigma)
+    coarse, fine = (largest_error(project(points, sigma, CENTRES, h), exact) for h in (2.0, 1.0))
+    assert 6 < coarse / fine < 12  # third order: 8
+
+
+def test_nothing_wraps_around_the_border():
+    outside = torch.tensor([[[70.0], [0.0]]])  # 6 A beyond the last pixel's edge at 64 A
+    sigma = torch.tensor([3.0])
+    got = project(outside, sigma, CENTRES.float(), CELL)[0]
+    assert float(got[:16].abs().max()) < 1e-12 * float(got.max())
+    torch.testing.assert_close(
+        got[31].double(), exact_density(outside, sigma)[0, 31], rtol=0.03, atol=1e-7
+    )
+
+
+def test_the_first_axis_is_x_and_the_mass_is_that_of_the_atoms():
+    points = torch.tensor([[[20.0, 20.0, 20.0], [0.0, 0.0, 0.0]]])
+    image = project(points, torch.tensor([3.5]), CENTRES.float(), CELL)[0].double()
+    assert float(image.sum()) * 16 == pytest.approx(3, abs=1e-3)
+    assert float((image.sum(1) * CENTRES).sum() / image.sum()) == pytest.approx(20, abs=0.01)
+    assert float((image.sum(0) * CENTRES).sum() / image.sum()) == pytest.approx(0, abs=0.01)
+
+
+# --------------------------------------------------------------------------------- rotation
+
+
+def test_rotations_are_rotations():
+    rotation = rotation_matrices(torch.randn(1_000, 4, generator=seeded(), dtype=torch.float64))
+    identity = torch.eye(3, dtype=torch.float64).expand(1_000, 3, 3)
+    torch.testing.assert_close(rotation @ rotation.mT, identity)
+    torch.testing.assert_close(torch.linalg.det(rotation), torch.ones(1_000, dtype=torch.float64))
+
+
+def test_rotations_have_the_uniform_law():
+    view, _ = Microscope().draw(20_000, seeded(1))
+    rotation = view.rotation.double()
+    standard_error = math.sqrt(1 / 3 / len(rotation))  # an entry is uniform on [-1, 1]
+    assert float(rotation.mean(0).abs().max()) < 4.5 * standard_error
+    for entry in rotation.flatten(1).T:
+        assert stats.kstest(entry.numpy(), stats.uniform(-1, 2).cdf).pvalue > 1e-3
+    trace = rotation.diagonal(dim1=1, dim2=2).sum(1)
+    angle = torch.acos(((trace - 1) / 2).clamp(-1, 1)).numpy()
+    assert stats.kstest(angle, lambda t: (t - np.sin(t)) / np.pi).pvalue > 1e-3
+    turned = rotation @ rotation_matrices(torch.tensor([[0.3, -0.2, 0.9, 0.1]]).double())
+    assert stats.ks_2samp(turned[:10_000, 0, 1], rotation[10_000:, 0, 1]).pvalue > 1e-3
+
+
+# ---------------------------------------------------------------------- transfer and noise
+
+
+def test_the_transfer_function_is_its_formula():
+    defocus, b_factor = torch.tensor([[1.8, 2.2], [1.0, 5.0]], dtype=torch.float64)
+    got = Microscope().transfer(defocus, b_factor)
+    assert got.shape == (2, 32, 17)
+    assert float(got[0, 0, 0]) == pytest.approx(-0.1)  # no frequency: the amplitude contrast
+    k2 = (3 / 128) ** 2 + (7 / 128) ** 2
+    chi = math.pi * 0.019866 * 22_000 * k2
+    value = -(0.1 * math.cos(chi) + math.sqrt(0.99) * math.sin(chi)) * math.exp(-2.5 * k2)
+    assert float(got[1, 3, 7]) == pytest.approx(value, rel=1e-12)
+    assert float(got[1, -3, 7]) == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize("padding", [1, 2])
+def test_images_without_noise_are_those_of_the_exact_sum(chain, padding):
+    microscope = Microscope(padding=padding)
+    view, _ = microscope.draw(20, seeded(2))
+    index = torch.arange(20)
+    points = view.rotation[:, :2] @ chain.coordinates + view.shift[..., None]
+    canvas = (torch.arange(32 * padding).double() - (32 * padding - 1) / 2) * 4
+    density = exact_density(points, view.sigma, canvas)
+    got = microscope.images(chain.coordinates, index, view)
+    margin = 16 * (padding - 1)
+    for n in range(20):
+        exact = exact_image(density[n], float(view.defocus[n]), float(view.b_factor[n]))
+        exact = exact[margin : margin + 32, margin : margin + 32]
+        assert np.abs(got[n].numpy() - exact).max() < 4e-3 * exact.std()
+
+
+def test_padding_lets_fringes_leave_the_image():
+    near_the_border = torch.tensor([[[60.0], [0.0], [0.0]]])
+    eye, one = torch.eye(3)[None], torch.ones(1)
+    view = View(eye, torch.zeros(1, 2), 3 * one, 2 * one, one, one)
+    wrapped, free = (
+        Microscope(padding=padding).images(near_the_border, torch.tensor([0]), view)[0]
+        for padding in (1, 4)
+    )
+    assert wrapped[:4].std() > 5 * free[:4].std()
+
+
+def test_noise_has_the_variance_that_the_snr_says():
+    microscope, snr = Microscope(), torch.tensor([0.5, 1.0, 4.0])
+    images = (
+        torch.linspace(-1, 1, 32)[:, None].expand(3, 32, 32)
+        + torch.tensor([0.0, 5.0, -3.0])[:, None, None]
+    )
+    noise = torch.randn(3, 32, 32, generator=seeded())
+    got = microscope.add_noise(images, snr, noise)
+    distance = torch.arange(32) - 15.5
+    disc = distance[:, None] ** 2 + distance**2 < 16**2
+    for n in range(3):
+        scale = images[n][disc].std() / snr[n].sqrt()
+        torch.testing.assert_close(got[n], standardise(images[n] + scale * noise[n]))
+
+
+def test_images_are_standardised(cryo):
+    x = cryo.simulate(torch.tensor([[0.0], [19.0]]), 20, generator=seeded())
+    torch.testing.assert_close(x.mean((2, 3)), torch.zeros(2, 20), atol=1e-6, rtol=0)
+    torch.testing.assert_close(x.std((2, 3)), torch.ones(2, 20))
+    assert torch.equal(standardise(torch.full((1, 4, 4), 2.0)), torch.zeros(1, 4, 4))
+
+
+# ------------------------------------------------------------------------------------ draws
+
+
+def test_nuisance_parameters_have_their_laws():
+    view, noise = Microscope().draw(5_000, seeded(3))
+    laws = {
+        "sigma": (view.sigma, 3.0, 4.0),
+        "defocus": (view.defocus, 1.8, 2.2),
+        "b_factor": (view.b_factor, 1.0, 5.0),
+        "log snr": (view.snr.log(), math.log(0.5), 0.0),
+        "shift in x": (view.shift[:, 0], -2.0, 2.0),
+        "shift in y": (view.shift[:, 1], -2.0, 2.0),
+    }
+    for name, (values, low, high) in laws.items():
+        law = stats.uniform(low, high - low)
+        assert stats.kstest(values.numpy(), law.cdf).pvalue > 1e-3, name
+    assert stats.kstest(noise[:50].flatten().numpy(), "norm").pvalue > 1e-3
+    together = torch.stack([values for values, _, _ in laws.values()])
+    correlation = torch.corrcoef(together) - torch.eye(6)
+    assert float(correlation.abs().max()) < 4.5 / math.sqrt(5_000)
+
+
+@pytest.mark.parametrize("num_pixels", [32, 30, 7])
+def test_draws_do_not_depend_on_how_they_are_divided(num_pixels):
+    microscope, generator = Microscope(num_pixels=num_pixels), seeded()
+    parts = [microscope.draw(num, generator) for num in (1, 4, 2)]
+    view, noise = microscope.draw(7, seeded())
+    assert torch.equal(torch.cat([part[1] for part in parts]), noise)
+    for name in ("rotation", "shift", "sigma", "defocus", "b_factor", "snr"):
+        assert torch.equal(torch.cat([getattr(v, name) for v, _ in parts]), getattr(view, name))
+
+
+def test_datasets_do_not_depend_on_how_they_are_divided(cryo, monkeypatch):
+    theta = torch.tensor([[0.0], [7.0], [19.0]])
+    x = cryo.simulate(theta, 7, generator=seeded())
+    generator = seeded()
+    parts = [cryo.simulate(part, 7, generator=generator) for part in theta.split([1, 2])]
+    torch.testing.assert_close(torch.cat(parts), x, atol=2e-5, rtol=0)
+    monkeypatch.setattr("mindist_paper.tasks.cryo_em.IMAGES_AT_ONCE", 5)
+    torch.testing.assert_close(cryo.simulate(theta, 7, generator=seeded()), x, atol=2e-5, rtol=0)
+
+
+def test_the_number_of_threads_is_given_back(cryo):
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        cryo.summary(cryo.simulate(torch.zeros(1, 1), 2, generator=seeded()))
+        assert torch.get_num_threads() == 2
+        with pytest.raises(TypeError):
+            cryo.simulate(torch.zeros(1, 1), 2, generator="none")
+        assert torch.get_num_threads() == 2
+        first, second = one_thread(), one_thread()  # of two Python threads, say
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+# ---------------------------------------------------------------------------- prior and task
+
+
+def test_rounded_draws_of_the_prior_are_uniform_on_the_conformations(cryo):
+    torch.manual_seed(0)
+    for theta in (cryo.prior.sample((20_000,)).round(), cryo.sample_prior(20_000, seeded())):
+        counts = theta.abs().long().flatten().bincount(minlength=20)
+        assert len(counts) == 20
+        assert stats.chisquare(counts.numpy()).pvalue > 1e-3
+
+
+def test_theta_is_rounded_to_the_nearest_conformation(cryo):
+    theta = torch.tensor([[3.4], [19.4], [-0.4], [19.5]])
+    nearest = torch.tensor([[3.0], [19.0], [0.0], [19.0]])
+    x = cryo.simulate(theta, 2, generator=seeded())
+    assert torch.equal(x, cryo.simulate(nearest, 2, generator=seeded()))
+
+
+@pytest.mark.parametrize("value", [-1.0, 20.0])
+def test_theta_outside_the_conformations_is_refused(cryo, value):
+    with pytest.raises(ValueError, match=r"theta: .*an index from 0 to 19, got 1 of 2 outside"):
+        cryo.simulate(torch.tensor([[3.0], [value]]), generator=seeded())
+
+
+def test_the_summary_is_what_scipy_computes(cryo):
+    x = cryo.simulate(torch.tensor([[2.0], [11.0]]), 9, generator=seeded()).double()
+    pixels = x.flatten(2).numpy()
+    parts = np.stack(
+        (stats.skew(pixels, axis=2), stats.kurtosis(pixels, axis=2), np.ptp(pixels, axis=2)), 2
+    )
+    expected = np.concatenate((parts.mean(1), parts.std(1, ddof=1)), 1)
+    np.testing.assert_allclose(cryo.summary(x).numpy(), expected, rtol=1e-10)
+    np.testing.assert_allclose(cryo.summary(x.float()).numpy(), expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(cryo.summary(x[:, :1])[:, 3:], torch.zeros(2, 3).double())
+    constant = torch.tensor([[0.0, -3.0, 0.0]])
+    assert torch.equal(image_statistics(torch.ones(1, 4, 4)), constant)
+
+
+def test_particles_are_dark_and_the_conformations_differ(cryo):
+    theta = torch.tensor([0.0, 19.0]).repeat_interleave(30)[:, None]
+    s = cryo.summary(cryo.simulate(theta, generator=seeded()))
+    assert (s[:, 0] < -0.2).all()  # dark particles: negative skewness
+    closed, open_ = s.split(30)
+    assert stats.ttest_ind(closed[:, 1], open_[:, 1]).pvalue < 1e-4  # kurtosis falls as it opens
+
+
+def test_contamination_is_standardised_noise(cryo):
+    x = cryo.simulate(torch.full((4, 1), 5.0), 50, generator=seeded())
+    dirty = cryo.contaminate(x, 0.4, generator=seeded(1))
+    replaced = (dirty != x).flatten(2).any(2)
+    noise = dirty[replaced]
+    torch.testing.assert_close(noise.mean((1, 2)), torch.zeros(len(noise)), atol=1e-6, rtol=0)
+    torch.testing.assert_close(noise.std((1, 2)), torch.ones(len(noise)))
+    assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > 1e-3
+    assert torch.equal(dirty[~replaced], x[~replaced])
+    assert (cryo.summary(dirty)[:, 0] > cryo.summary(x)[:, 0]).all()  # noise is not skewed
+    double = cryo.contaminate(x.double(), 0.4, generator=seeded(1))
+    assert double.dtype == torch.float64
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match=r"sigma: expected the ends .* got \(4.0, 3.0\)"):
+        Microscope(sigma=(4.0, 3.0))
+    with pytest.raises(ValueError, match=r"snr: expected the ends .* A fixed value v is \(v, v\)"):
+        Microscope(snr=(0.0, 1.0))
+    with pytest.raises(ValueError, match="padding: expected a whole number of at least 1, got 0"):
+        Microscope(padding=0)
+
+
+@pytest.mark.slow
+def test_a_thousand_datasets_take_less_than_a_minute(cryo):
+    start = time.perf_counter()
+    chunks = cryo.simulate_chunks(1_000, generator=seeded())
+    s = torch.cat([cryo.summary(x) for _, x in chunks])
+    assert time.perf_counter() - start < 60
+    assert s.shape == (1_000, 6)
+
+
+# -------------------------------------------------------------------------------- molecules
+
+
+def deviation(a: Tensor, b: Tensor) -> float:
+    """Root mean squared deviation of centred `(3, A)` after superposition (Kabsch)."""
+    left, s, right = torch.linalg.svd(a @ b.T)
+    s[-1] *= torch.linalg.det(left @ right).sign()
+    return float(((a.square().sum() + b.square().sum() - 2 * s.sum()) / a.shape[1]).sqrt())
+
+
+def test_the_synthetic_chain_is_a_protein_sized_hinge(chain):
+    x = chain.coordinates.double()
+    assert x.shape == (20, 3, 1200)
+    assert chain.coordinates.dtype == torch.float32
+    assert float(x.mean(2).abs().max()) < 1e-4
+    assert float((x.diff(dim=2).norm(dim=1) - 3.8).abs().max()) < 1e-4
+    gyration = x.square().sum(1).mean(1).sqrt()
+    assert 35 < float(gyration[0]) < float(gyration[-1]) < 45  # HSP90: 40 to 44
+    assert chain.radius < 72  # HSP90: 67; half the field of view: 64
+
+
+def test_the_synthetic_chain_opens_linearly_to_ten_angstrom(chain):
+    x = chain.coordinates.double()
+    rise = np.array([deviation(x[c], x[0]) for c in range(1, 20)])
+    assert rise[-1] == pytest.approx(10, abs=1)
+    np.testing.assert_allclose(rise, rise[-1] * np.arange(1, 20) / 19, atol=0.2)
+
+
+def test_the_synthetic_chain_avoids_itself(chain):
+    for conformation in chain.coordinates[[0, 10, 19]].double():
+        distance = torch.cdist(conformation.T, conformation.T)
+        apart = distance[tuple(torch.triu_indices(1200, 1200, 2))]
+        assert float(apart.min()) > 1.5
+        assert float((apart < 3.8).double().mean()) < 1e-4
+
+
+def test_the_synthetic_chain_is_always_the_same(chain):
+    assert synthetic_chain() is chain
+    again = synthetic_chain.__wrapped__()
+    assert again is not chain
+    assert again == chain
+    assert hash(again) == hash(chain)
+    assert CryoEMTask(again) == CryoEMTask(chain)
+    assert synthetic_chain(2) != chain
+    assert chain != "chain"
+    with pytest.raises(ValueError, match="num_conformations: expected at least 2, got 1"):
+        synthetic_chain(1)
+
+
+def test_a_molecule_of_ones_own(tmp_path):
+    path = tmp_path / "dimer.pt"
+    torch.save(torch.tensor([[[-9.0, 9.0], [0, 0], [0, 0]]] * 3, dtype=torch.float64), path)
+    dimer = Molecule.load(path)
+    assert (dimer.name, dimer.num_conformations, dimer.num_atoms) == ("dimer", 3, 2)
+    assert dimer.coordinates.dtype == torch.float32
+    task = CryoEMTask(dimer, num_obs=4)
+    assert "dimer, 2 atoms" in task.card
+    assert task.simulate(torch.tensor([[2.0]]), generator=seeded()).shape == (1, 4, 32, 32)
+    with pytest.raises(ValueError, match="an index from 0 to 2"):
+        task.simulate(torch.tensor([[3.0]]), generator=seeded())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (torch.zeros(20, 1207, 3), r"expected one tensor of shape \(C, 3, A\).*\(20, 1207, 3\)"),
+        (torch.zeros(3, 1207), r"expected one tensor of shape \(C, 3, A\).*got shape \(3, 1207\)"),
+        ({"x": torch.zeros(1)}, "expected one tensor of shape .* got dict"),
+        (torch.full((1, 3, 2), math.nan), "expected .*finite coordinates"),
+        (torch.zeros(2, 3, 0), "expected at least one atom"),
+    ],
+)
+def test_a_file_of_the_wrong_shape_is_refused(tmp_path, content, message):
+    torch.save(content, tmp_path / "molecule.pt")
+    with pytest.raises(ValueError, match=rf"path \(.*molecule.pt\): {message}"):
+        Molecule.load(tmp_path / "molecule.pt")
+
+
+def test_a_file_that_is_no_tensor_is_refused(tmp_path):
+    path = tmp_path / "molecule.pt"
+    path.write_text("ATOM      1  CA")
+    with pytest.raises(ValueError, match=r"path: expected a file that torch.save wrote .*molecule"):
+        Molecule.load(path)
+    with pytest.raises(ValueError, match=r"path: expected a file with coordinates, got '.*absent'"):
+        Molecule.load(tmp_path / "absent")
+
+
+def test_hsp90_is_known_by_its_hash(tmp_path, monkeypatch):
+    path = tmp_path / "hsp90_models.pt"
+    torch.save(torch.zeros(20, 3, 1207), path)
+    message = r"SHA-256 218c48ca.*got .*hsp90_models.pt with SHA-256 .*Molecule.load"
+    with pytest.raises(ValueError, match=message):
+        hsp90(path)
+    monkeypatch.setenv(HSP90_VARIABLE, str(path))
+    with pytest.raises(ValueError, match=message):
+        hsp90()
+    monkeypatch.setenv(HSP90_VARIABLE, str(tmp_path / "absent"))
+    with pytest.raises(ValueError, match="Check the argument and the environment variable"):
+        hsp90()
+
+
+def test_a_download_needs_pooch(monkeypatch):
+    monkeypatch.delenv(HSP90_VARIABLE, raising=False)
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(ImportError, match=r"pip install 'mindist\[cryo\]'.*MINDIST_HSP90"):
+        hsp90()
+
+
+def test_a_download_is_checked_and_a_failure_explained(tmp_path, monkeypatch):
+    monkeypatch.delenv(HSP90_VARIABLE, raising=False)
+    asked = {}
+
+    def retrieve(url: str, **options: object) -> str:
+        asked.update(options, url=url)
+        if "found" not in asked:
+            raise ConnectionError("no route to host")
+        return str(asked["found"])
+
+    fake = types.SimpleNamespace(retrieve=retrieve, os_cache=lambda name: tmp_path / name)
+    monkeypatch.setitem(sys.modules, "pooch", fake)
+    with pytest.raises(OSError, match=r"Could not download HSP90 .*no route.*MINDIST_HSP90"):
+        hsp90()
+    assert asked["url"] == molecules.HSP90_URL
+    assert asked["known_hash"] == f"sha256:{molecules.HSP90_SHA256}"
+    asked["found"] = tmp_path / "fetched.pt"
+    torch.save(torch.zeros(1, 3, 1), asked["found"])
+    with pytest.raises(ValueError, match="expected the HSP90 file of cryoSBI"):
+        hsp90()
+
+
+@pytest.mark.skipif(HSP90_VARIABLE not in os.environ, reason=f"{HSP90_VARIABLE} is not set")
+def test_hsp90_is_imaged_as_exactly_and_looks_as_expected():
+    task = CryoEMTask(hsp90())
+    coordinates = task.molecule.coordinates
+    assert coordinates.shape == (20, 3, 1207)
+    view, _ = task.microscope.draw(20, seeded())
+    points = view.rotation[:, :2] @ coordinates + view.shift[..., None]
+    got = task.microscope.density(points, view.sigma)
+    assert largest_error(got, exact_density(points, view.sigma)) < 1e-3
+    theta = task.sample_prior(50, seeded(1))
+    s = task.summary(task.simulate(theta, generator=seeded(2)))
+    expected = torch.tensor([-0.31, 0.42, 6.85, 0.14, 0.43, 0.59])  # of 250,000 images
+    torch.testing.assert_close(s.mean(0), expected, atol=0.03, rtol=0.05)
