@@ -1,11 +1,10 @@
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 
 from exact_models import LinearDecoder, LocationDecoder, features, normal
-from mindist.adaptation import Bank, Problem, Search, View, cloud_loops, search
+from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.cloud import RELATIVE_RIDGE, Cloud, Likeness
 from mindist.adaptation.objective import EmbeddingDistance
 from mindist.solvers import levenberg_marquardt
@@ -220,36 +219,3 @@ def test_the_summary_moves_towards_the_cloud_as_the_penalty_grows(location):
         (find(decoder, bank, z_bar, stay=stay).s_star - centre).norm() for stay in (0, 0.01, 0.1, 1)
     ]
     assert all(far > near for far, near in pairwise(away))
-
-
-# ---------------------------------------------------------------------------- compiled
-
-
-@pytest.mark.parametrize("num", [50, 70, 900, 5_000])
-@pytest.mark.parametrize("kind", ["normal", "ties", "sorted"])
-def test_the_largest_scores(num, kind):
-    score = normal(num, seed=7).float()
-    score = {"normal": score, "ties": score.round(), "sorted": score.sort().values}[kind]
-    chosen = np.empty(50, np.int64)
-    cloud_loops.largest(score.numpy(), chosen)
-    assert len(set(chosen.tolist())) == 50
-    assert torch.equal(score[chosen].sort().values, score.topk(50).values.sort().values)
-
-
-def test_scores_without_an_order_choose_something():
-    chosen = np.empty(50, np.int64)
-    cloud_loops.largest(np.full(900, np.nan, np.float32), chosen)
-    assert ((chosen >= 0) & (chosen < 900)).all()
-
-
-@pytest.mark.parametrize("spread", [0.01, 1.0], ids=["few directions", "many"])
-def test_compiled_clouds_are_those_of_all_cosines(spread):
-    """Whatever of an embedding lies outside the directions in which all are compared."""
-    s = normal(3_000, 3)
-    z_bar = torch.cat([s.cos(), s.sin(), spread * normal(3_000, 40, seed=1)], 1).float()
-    likeness, scale = Likeness.of(z_bar), s.std(0)
-    at = z_bar[:20] + 0.05 * normal(20, z_bar.shape[1], seed=2).float()
-    expected = Cloud.of(s[likeness.most(at)], scale)
-    cloud = Cloud.around(at.double(), likeness, s, scale)
-    torch.testing.assert_close(cloud.centre, expected.centre, rtol=0, atol=1e-12)
-    torch.testing.assert_close(cloud.whitener, expected.whitener, rtol=1e-9, atol=1e-9)

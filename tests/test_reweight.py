@@ -1,7 +1,6 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,15 +9,11 @@ from mindist.adaptation import (
     Observations,
     Problem,
     Search,
-    few_loops,
     reweighted_search,
-    rounds,
-    rounds_loops,
     search,
 )
-from mindist.adaptation.rounds import heavier
-from mindist.adaptation.weights import LEAST_MASS, SETTLED, take_weights
-from mindist.solvers import cosine
+from mindist.adaptation.reweight import heavier
+from mindist.adaptation.weights import take_weights
 from mindist.tasks import GaussianTask
 
 TASK = GaussianTask()
@@ -151,7 +146,7 @@ def test_data_that_no_model_explains_keep_their_weights(fitted):
     assert torch.isfinite(weighed.found.s_star).all()
 
 
-def test_the_second_weights_have_to_be_clearlyheavier():
+def test_the_second_weights_have_to_be_clearly_heavier():
     a, b = torch.tensor([[0.5, 0.25], [0.5, 0.0]]), torch.tensor([[0.125, 1.0], [0.0, 0.875]])
     assert torch.equal(heavier(a, b), torch.stack([a[0], b[1]]))  # 1.125 = 1.5 x 0.75; 0.875 > 0.75
 
@@ -160,84 +155,9 @@ def _wide_only(fitted):
     return replace(fitted, local=None, embedding=replace(fitted.embedding, local=None))
 
 
-# ---------------------------------------------------------------------------- compiled rounds
-
-
-@pytest.mark.parametrize("local", [True, False])
-@pytest.mark.parametrize("options", [Search(), Search(stay=0.0)], ids=["near", "anywhere"])
-def test_compiled_rounds_end_where_the_others_do(fitted, contaminated, monkeypatch, local, options):
-    """Those round in float32 and end a little earlier; the last search is the same."""
-    compiled = weigh(fitted, contaminated, options, local)
-    monkeypatch.setattr("mindist.adaptation.reweight.served", lambda *_: False)
-    plain = weigh(fitted, contaminated, options, local)
-    apart = (compiled.found.s_star - plain.found.s_star).norm(dim=1)
-    assert apart.median() < 1e-4
-    assert (apart < 1e-2).double().mean() > 0.95
-    assert (compiled.weight - plain.weight).abs().mean() < 1e-3
-
-
-def test_compiled_weights_are_those_of_the_fit(fitted, contaminated):
-    seen, rows = Observations.of(fitted.embedding, contaminated), np.array([3, 10, 11])
-    s = TASK.summary(contaminated)
-    mu = fitted.local.decode(s[rows], torch.float32)
-    arrays = seen.local.numpy(), seen.own.numpy(), seen.share.numpy()
-    for threshold in (0.0, 2.0):
-        weight = np.empty((3, contaminated.shape[1]))
-        rounds_loops.weigh(arrays, rows, mu.numpy(), (LEAST_MASS, threshold), weight)
-        expected = seen[torch.from_numpy(rows)].fit(mu).weight(threshold)
-        np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_weights_are_taken_where_they_differ_and_are_enough():
     old = torch.full((4, 3), 0.5).double()
     new = torch.tensor([[0.5, 0.5, 0.5 + 1e-4], [0.01, 0.01, 0.01], [0.5, 0.6, 0.5]]).double()
-    rows, given = torch.tensor([0, 2, 3]), (new.numpy(), np.array([0, 2, 3]), (LEAST_MASS, SETTLED))
-    plain, compiled = old.clone(), old.clone()
-    assert take_weights(new, rows, plain).tolist() == [3]
-    assert rounds_loops.take(*given, compiled.numpy()).tolist() == [3]
-    expected = torch.cat([old[:3], new[2:]])
-    assert torch.equal(plain, expected)
-    assert torch.equal(compiled, expected)
-
-
-def test_cosines_at_some_summaries_decode(fitted, contaminated):
-    s, cosines = TASK.summary(contaminated).double(), fitted.wide.cosines
-    out = np.empty((2, len(cosines.phase)))
-    rounds_loops.cosines_at(cosines.loops_basis, s.numpy(), np.array([5, 2]), out)
-    mu = torch.from_numpy(out) @ cosines.mixing + fitted.decoder.bias
-    torch.testing.assert_close(mu, fitted.decoder(s[[5, 2]]), rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("local", [True, False])
-@pytest.mark.parametrize("num", [1, 3])
-def test_few_datasets_end_where_many_do(fitted, contaminated, monkeypatch, local, num):
-    few = weigh(fitted, contaminated[:num], Search(), local)
-    monkeypatch.setattr(rounds, "FEW", 0)
-    monkeypatch.setattr(cosine, "FEW", 0)
-    many = weigh(fitted, contaminated[:num], Search(), local)
-    assert few.found.status == many.found.status
-    assert torch.allclose(few.weight, many.weight, atol=1e-4)
-    assert torch.allclose(few.z_bar, many.z_bar, atol=1e-5)
-    assert torch.allclose(few.found.s_star, many.found.s_star, atol=1e-5)
-    assert torch.allclose(few.cloud.whitener, many.cloud.whitener, rtol=1e-4)
-
-
-def test_few_datasets_in_fewer_directions_than_are_compared_first(contaminated):
-    generator = torch.Generator().manual_seed(0)
-    x = TASK.simulate(TASK.sample_prior(500, generator), generator=generator)
-    small = MinimumDistance(TASK.summary, representation="identity", num_features=8).fit(x).fitted_
-    together = weigh(small, contaminated[:9], Search())
-    alone = weigh(small, contaminated[:1], Search())
-    assert torch.allclose(alone.found.s_star, together.found.s_star[:1], atol=1e-4)
-
-
-def test_a_compiled_decoder_of_one_is_the_decoder(fitted, contaminated):
-    s, mu = TASK.summary(contaminated).double(), np.empty((1, 512), np.float32)
-    few_loops.decode(fitted.local.sight, s.numpy(), np.array([5]), mu)
-    assert torch.allclose(torch.from_numpy(mu).double(), fitted.local.decode(s[5:6]), atol=1e-6)
-
-
-def test_a_compiled_product_is_a_product():
-    out = np.ones(2)
-    few_loops.product(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [3.0, 4.0]]), out)
-    assert out.tolist() == [7.0, 8.0]
+    weight = old.clone()
+    assert take_weights(new, torch.tensor([0, 2, 3]), weight).tolist() == [3]
+    assert torch.equal(weight, torch.cat([old[:3], new[2:]]))

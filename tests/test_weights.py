@@ -1,11 +1,9 @@
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from exact_models import LocationDecoder, features, normal
-from mindist.adaptation import own_kernel, own_kernel_loops
 from mindist.adaptation.own_kernel import OwnKernel
 from mindist.adaptation.weights import (
     LEAST_MASS,
@@ -14,7 +12,6 @@ from mindist.adaptation.weights import (
     copies,
     multiplicity,
 )
-from mindist.adaptation.weights_loops import weighted_means
 from mindist.features.embedding import Embedding
 
 FAR = torch.tensor([6.0, -6.0]).double()
@@ -257,20 +254,6 @@ def test_a_dataset_with_copies_is_seen_as_one_without(monkeypatch):
     assert counted.share.eq(1).all()
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.6, 2.0])
-@pytest.mark.parametrize("distinct", [False, True])
-def test_compiled_weights_are_those_of_the_fit(threshold, distinct):
-    x = normal(5, 40, 2)
-    x[:, :8] = torch.tensor([3.0, 2.0]).double()
-    embedding = Embedding(features((2,), 64, 2.0), features((2,), 64, 0.9, seed=1), None)
-    seen = Observations.of(embedding, x, distinct=distinct)
-    mu = LocationDecoder(embedding.local)(normal(5, 2, seed=3) / 3)
-    weight = seen.weigh(mu, threshold)
-    torch.testing.assert_close(weight, seen.fit(mu).weight(threshold), rtol=1e-12, atol=1e-14)
-    single = Observations.of(embedding, x.float(), distinct=distinct)
-    torch.testing.assert_close(single.weigh(mu, threshold), weight, rtol=1e-4, atol=1e-5)
-
-
 def test_what_goes_through_the_kernel(monkeypatch):
     x, value = normal(2, 9, 2), normal(2, 9, 3, seed=1)
     k = torch.exp(-torch.cdist(x, x).square() / (2 * 0.8**2))
@@ -282,47 +265,3 @@ def test_what_goes_through_the_kernel(monkeypatch):
     every = torch.zeros(2, 9, 3).double()
     every[:, ::3] = 3 * (k @ value)[:, ::3]
     torch.testing.assert_close(through_kernel(x, 0.8, value), every)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("num", [1, 7, 100])
-def test_compiled_means_are_weighted_means(dtype, num):
-    values, weight = normal(3, num, 10).to(dtype), normal(3, num, seed=1).abs()
-    expected = (weight[..., None] * values).sum(1) / weight.sum(1, keepdim=True)
-    out = torch.full((3, 10), -1.0).double()
-    weighted_means(values.numpy(), np.array([2, 0]), weight.numpy(), 1e-12, out.numpy())
-    torch.testing.assert_close(
-        out[[0, 2]], expected[[0, 2]], rtol=0, atol=50 * torch.finfo(dtype).eps
-    )
-    assert (out[1] == -1).all()
-
-
-def test_the_compiled_exponential_is_the_exponential():
-    u = -torch.cat([torch.tensor([0.0, 1e-17, 1e300, math.inf]), torch.linspace(0, 700, 9_999)])
-    made = u.double().numpy().copy()
-    own_kernel_loops.exponential(made, np.empty(len(made), np.int64))
-    expected = u.double().exp().numpy()
-    assert np.allclose(made, expected, rtol=1e-13, atol=1e-300)
-    lost = np.array([math.nan])
-    own_kernel_loops.exponential(lost, np.empty(1, np.int64))
-    assert np.isnan(lost[0])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("dim", "every"), [(1, 1), (4, 1), (7, 3)])
-def test_the_compiled_kernel_is_the_gaussian(dtype, dim, every):
-    x = torch.randn(2, 10, dim, generator=torch.Generator().manual_seed(0)).to(dtype)
-    few = x[:, ::every].double()
-    made = np.empty((2, 10, few.shape[1]))
-    own_kernel_loops.kernel_values(x.numpy(), every, -0.5 / 1.7**2, made)
-    difference = x.double()[:, :, None] - few[:, None]
-    expected = torch.exp(-difference.square().sum(-1) / (2 * 1.7**2))
-    assert torch.allclose(torch.from_numpy(made), expected, rtol=1e-12, atol=0)
-
-
-def test_the_loop_and_products_make_the_same_kernel(monkeypatch):
-    x = torch.randn(3, 20, 5, generator=torch.Generator().manual_seed(0))
-    share = torch.rand(3, 20, generator=torch.Generator().manual_seed(1)).double()
-    made = OwnKernel(x, 2.0).density(share)
-    monkeypatch.setattr(own_kernel, "LOOP_DIMENSIONS", 0)
-    assert torch.allclose(made, OwnKernel(x, 2.0).density(share), rtol=1e-12)

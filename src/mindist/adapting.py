@@ -28,7 +28,6 @@ from mindist.adaptation import (
     influence,
     reweighted_search,
 )
-from mindist.adaptation.fast_influence import Ends, compiled_influence, served
 from mindist.fitted import Fitted
 
 UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
@@ -174,21 +173,6 @@ class _Block:
 
     def influence(self, rows: Tensor, *, answering: bool) -> Influence:
         """Of the observations of some datasets, with weights that answer or with fixed ones."""
-        wide, density, seen = self.fitted.wide, self.fitted.density, self.observations
-        if not served(wide, density, seen):
-            return self.influence_by_tensors(rows, answering=answering)
-        s, mu, weight = (_some(part, rows) for part in (self.s, self.mu, self.weight))
-        ends = Ends(rows, self.objective(rows), s.double(), mu, weight)
-        answers = density if answering else None
-        moved, sure = compiled_influence(wide, answers, seen, ends, self.threshold)
-        if not sure.all():
-            again = self.influence_by_tensors(rows[~sure], answering=answering)
-            for part, new in zip(vars(moved).values(), vars(again).values(), strict=True):
-                part[~sure] = new
-        return moved
-
-    def influence_by_tensors(self, rows: Tensor, *, answering: bool) -> Influence:
-        """The same for any decoder, and also where a matrix is singular."""
         s, seen = self.s[rows].double(), self.observations[rows]
         response = None
         if answering:

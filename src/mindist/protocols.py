@@ -138,7 +138,7 @@ class DensityDecoder(Protocol):
 
 @runtime_checkable
 class CosineDecoder(Protocol):
-    """What a decoder adds whose basis are cosines: second derivatives, and a compiled search.
+    """A decoder whose basis are cosines: it adds second derivatives, for Newton's steps.
 
     Example:
         >>> from mindist.decoders import MLPDecoder, RidgeDecoder
@@ -148,9 +148,6 @@ class CosineDecoder(Protocol):
 
     def curvature(self, s: Tensor, force: Tensor, /) -> Tensor:
         """The sum of `(B, H)` times the second derivatives of h at `(B, d_s)`, `(B, d_s, d_s)`."""
-
-    def cosines(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Frequencies `(d_s, H)` and phases `(H,)` in turns, and the matrix `(H, K)`."""
 
 
 @runtime_checkable

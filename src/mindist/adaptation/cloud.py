@@ -14,23 +14,15 @@ embedding. The cosine ignores the mass that contamination takes from an embeddin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mindist.directions import leading_directions
-from mindist.features.fast import serves
 
 NUM_NEIGHBOURS = 50
 NUM_DIRECTIONS = 64
-# Of these, in which all simulations are compared, before few in the others: on the paper's tasks
-# the rest of a product is then computed for 50 to 360 of 10,000 simulations (medians).
-NUM_COARSE = 16
 RELATIVE_RIDGE = 1e-3  # of the covariance of the cloud, against directions without spread
 LEAST_VARIANCE = 1e-12  # a summary that is equal in the whole cloud may move by 1e-6 of its spread
 BLOCK_ELEMENTS = 2**18  # cosines at once, 1 MB
@@ -83,24 +75,7 @@ class Cloud:
             s: Their summaries `(m, d_s)`, float64.
             scale: Standard deviations `(d_s,)` of all simulated summaries, 1 where that is 0.
         """
-        if not serves(z_bar, s, likeness.unit):
-            return cls.of(s[likeness.most(z_bar)], scale)
-        cloud = cls(s.new_empty(len(z_bar), s.shape[1]), s.new_empty(len(z_bar), *2 * s.shape[1:]))
-        cloud.gather(np.arange(len(z_bar)), z_bar.float(), likeness, s, scale)
-        return cloud
-
-    def gather(
-        self, rows: NDArray[np.int64], z_bar: Tensor, likeness: Likeness, s: Tensor, scale: Tensor
-    ) -> None:
-        """Overwrite the clouds with indices `(n,)` by those around `(n, K)`, by compiled loops."""
-        from mindist.adaptation.cloud_loops import gather
-
-        given = s.numpy(), scale.numpy(), ridge(s.shape[0])
-        ends, first = (self.centre.numpy(), self.whitener.numpy()), 0
-        for part in likeness.coarse(z_bar):
-            last = first + len(part[0])
-            gather(part, rows[first:last], *given, *ends)
-            first = last
+        return cls.of(s[likeness.most(z_bar)], scale)
 
     def __getitem__(self, index: Tensor) -> Cloud:
         """The clouds of some datasets."""
@@ -117,11 +92,6 @@ class Cloud:
         """Whitened offsets `(n, d_s)` of summaries from the clouds of the problems `(n,)`."""
         offset = (s - self.centre[problem])[..., None]
         return (self.whitener[problem] @ offset).squeeze(-1)
-
-
-def ridge(num: int) -> tuple[int, float, float]:
-    """How many of so many simulations are in a cloud, its relative and its absolute ridge."""
-    return min(NUM_NEIGHBOURS, num), RELATIVE_RIDGE, LEAST_VARIANCE
 
 
 @dataclass(frozen=True)
@@ -158,24 +128,6 @@ class Likeness:
         num = min(num, len(self.unit))
         index = [(z @ self.unit.T).topk(num, dim=1).indices for z in seen.split(rows)]
         return torch.cat(index) if index else torch.empty(0, num, dtype=torch.long)
-
-    def coarse(self, z_bar: Tensor) -> Iterator[tuple[NDArray[np.float32], ...]]:
-        """The same by compiled loops: arguments of `most_alike`, for some embeddings at a time.
-
-        Each overwrites the last: memory that is used again costs no page faults.
-        """
-        few, others, norms = self.parts
-        rows = max(1, min(BLOCK_ELEMENTS // self.unit.shape[0], z_bar.shape[0]))
-        room = self.unit.new_empty(rows, self.unit.shape[0])
-        for seen in (z_bar @ self.directions).split(rows):
-            made = torch.mm(seen[:, :NUM_COARSE], few, out=room[: seen.shape[0]])
-            yield made.numpy(), seen[:, NUM_COARSE:].contiguous().numpy(), others, norms
-
-    @cached_property
-    def parts(self) -> tuple[Tensor, NDArray[np.float32], NDArray[np.float32]]:
-        """Simulations in the first few directions `(c, m)`, in others, and there their norms."""
-        few, others = self.unit[:, :NUM_COARSE].T.contiguous(), self.unit[:, NUM_COARSE:]
-        return few, others.contiguous().numpy(), others.norm(dim=1).numpy()
 
 
 __all__ = ["NUM_NEIGHBOURS", "Cloud", "Likeness"]

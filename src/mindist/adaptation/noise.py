@@ -27,13 +27,10 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mindist.features.fast import serves
 from mindist.summarise import Summariser
 
 CHUNK_BYTES = 2**21  # of resampled data summarised at once, which stay in cache
@@ -46,7 +43,6 @@ MAX_DATASETS, LEAST_DATASETS = 500, 8
 MAX_NEIGHBOURS, LEAST_NEIGHBOURS = 50, 16
 LEAST_EIGENVALUE = 1e-6  # of a correlation matrix: below it two float32 summaries are one
 BLOCK_ELEMENTS = 2**24
-MAX_SMALL = 12  # dimensions of a matrix whose eigenvectors a loop finds sooner than LAPACK
 SMALL = 1e-30  # of which float32 still has seven digits
 
 
@@ -170,28 +166,12 @@ class SummaryNoise:
         V is that of the simulations' number of observations, whatever the data's, because it is
         what the posterior was trained with: C alone knows how many observations there are.
         """
-        given = s_star.double(), covariance.double()
-        if self._arrays is None or not serves(*given):
-            return positive_excess(covariance, self.covariance(s_star))
-        from mindist.adaptation import noise_loops
-
-        out = torch.empty(covariance.shape, dtype=torch.float64)
-        s, C = (tensor.contiguous().numpy() for tensor in given)
-        noise_loops.excesses(self._arrays, s, C, LEAST_EIGENVALUE, out.numpy())
-        return out
+        return positive_excess(covariance, self.covariance(s_star))
 
     @property
     def _most(self) -> int:
         """How many datasets to average."""
         return min(MAX_NEIGHBOURS, max(LEAST_NEIGHBOURS, len(self.s) // 8), len(self.s))
-
-    @cached_property
-    def _arrays(self) -> tuple[Any, ...] | None:
-        """The datasets for compiled loops; None where they do not serve, or matrices are large."""
-        tensors = (self.s / self.scale, self.deviation, self.scale)
-        if self.s.shape[1] > MAX_SMALL or not serves(*tensors):
-            return None
-        return *(tensor.contiguous().numpy() for tensor in tensors), self._most
 
     def to(self, device: torch.device) -> SummaryNoise:
         """The same on a device."""

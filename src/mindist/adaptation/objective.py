@@ -7,8 +7,8 @@ With :math:`\mu(s) = h(s) W + b` and the thin SVD :math:`W = U \Sigma V^\top`,
 .. math:: \| \mu(s) - \bar z \|^2 = \| h(s) U \Sigma - (\bar z - b) V \|^2 + \text{const} ,
 
 so that least squares runs in as many residuals as :math:`W` has rank, exactly. A decoder in a
-basis of cosines needs fewer yet, and compiled loops search (`mindist.solvers.cosine`). The term
-that keeps the summary near simulated ones (`mindist.adaptation.cloud`) adds :math:`d_s` residuals.
+basis of cosines has second derivatives for Newton's steps. The term that keeps the summary near
+simulated ones (`mindist.adaptation.cloud`) adds :math:`d_s` residuals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from torch import Tensor
 
 from mindist.adaptation.cloud import Cloud
 from mindist.protocols import Decoder
-from mindist.solvers import CosineLeastSquares, Solution
 
 
 @dataclass(frozen=True)
@@ -104,25 +103,6 @@ class EmbeddingDistance:
             return distance
         penalty: Tensor = self.cloud.residual(s, problem).square().sum(-1)
         return distance + self.stay * penalty
-
-    def compiled(
-        self, cosines: CosineLeastSquares, candidates: Tensor, problem: Tensor
-    ) -> Solution:
-        """The compiled search from the lowest of candidates `(n, S, d_s)`; not its objective.
-
-        Arguments:
-            cosines: The decoder, prepared for it.
-            candidates: Where to begin.
-            problem: Which problem is searched, `(n,)`.
-        """
-        cloud = None if self.cloud is None else self.cloud[problem]
-        return cosines.solve(
-            (self.z_bar - self.decoder.bias)[problem],
-            candidates,
-            None if cloud is None else cloud.centre,
-            None if cloud is None else math.sqrt(self.stay) * cloud.whitener,
-            objective=False,
-        )
 
     def residual(self, s: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
         """Residuals `(n, r)` and Jacobians `(n, r, d_s)`; r is the rank, plus d_s with a cloud."""

@@ -88,13 +88,8 @@ class Search:
 
     @property
     def least_squares(self) -> bool:
-        """Whether a sum of squares is minimised as such, by compiled loops where they serve."""
+        """Return whether a sum of squares is minimised as such."""
         return self.solver == "levenberg-marquardt"
-
-    @property
-    def simple(self) -> bool:
-        """Whether least squares begin at the cloud alone."""
-        return self.least_squares and self.starts == ("cloud",) and not self.restarts
 
 
 def _frozen(starts: Any) -> tuple[Start, ...]:

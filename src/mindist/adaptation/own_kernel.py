@@ -15,15 +15,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mindist.adaptation.inner import inner_products
-from mindist.features.fast import serves
-
 MAX_OWN = 1_000  # observations of a dataset that its own density is averaged over
 BLOCK_ELEMENTS = 2**22  # kernel values computed at once, and kept if they are all: 32 MB
-# In which a loop makes all values. Microseconds for a dataset of 100 observations in as many
-# dimensions, by the loop and by products: 2 dimensions 21 and 31, 25 38 and 94 to 146, 100 112 and
-# 89, 365 375 and 353.
-LOOP_DIMENSIONS = 64
 EXACT = "donot_use_mm_for_euclid_dist"
 LOST = 1e-10  # the largest error of a squared distance by products, in units of the bandwidth's
 
@@ -85,7 +78,7 @@ class OwnKernel:
         few = share[:, :: self._every]
         total = torch.empty_like(share)
         for datasets, rows, kernel in self._blocks():
-            total[datasets, rows] = inner_products(kernel, few[datasets])
+            total[datasets, rows] = (kernel @ few[datasets, :, None]).squeeze(-1)
         if self._every == 1:
             return total / few.sum(1, keepdim=True)
         # An observation that is not among the few counts itself too.
@@ -110,11 +103,6 @@ class OwnKernel:
         return total * (num / -(-num // self._every))
 
     @property
-    def matrix(self) -> Tensor | None:
-        """All values `(B, N, N)`, if they are kept and between all observations."""
-        return self._matrix if self._small and self._every == 1 else None
-
-    @property
     def _every(self) -> int:
         """Of N observations one in so many is averaged over."""
         return max(1, -(-self.seen.shape[1] // MAX_OWN))
@@ -130,15 +118,7 @@ class OwnKernel:
     @cached_property
     def _matrix(self) -> Tensor:
         """All values `(B, N, S)`."""
-        if self.seen.shape[2] > LOOP_DIMENSIONS or not serves(self.seen):
-            return self._between(self.seen)
-        from mindist.adaptation.own_kernel_loops import kernel_values
-
-        made = self.seen.new_empty(*self.seen.shape[:2], self._few, dtype=torch.float64)
-        kernel_values(
-            self.seen.contiguous().numpy(), self._every, -0.5 / self.bandwidth**2, made.numpy()
-        )
-        return made
+        return self._between(self.seen)
 
     def _between(self, points: Tensor, datasets: slice = slice(None)) -> Tensor:
         few = self.seen[datasets, :: self._every].double()

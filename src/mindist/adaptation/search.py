@@ -189,8 +189,6 @@ def _solve(
     The objective of the result may be a noisy or a partial one.
     """
     squares = objective if isinstance(objective, EmbeddingDistance) else None
-    if squares is not None and options.least_squares and view.cosines is not None:
-        return squares.compiled(view.cosines, candidates, dataset)
     starts = _lowest(objective, candidates, dataset)
 
     def of_start(s: Tensor, problem: Tensor) -> Tensor:

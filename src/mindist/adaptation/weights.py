@@ -23,16 +23,12 @@ where it is smaller than that of 95% of the simulations.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mindist.adaptation.inner import inner_products, plain_array, shared
 from mindist.adaptation.own_kernel import OwnKernel
 from mindist.features.embedding import Embedding
-from mindist.features.fast import serves
 
 LEAST_MASS = 0.05  # below it there is no model left to weigh by
 LEAST_WEIGHT = 1e-12
@@ -91,11 +87,6 @@ class Observations:
         kernel = OwnKernel(seen, embedding.density.bandwidth)
         return cls(wide, local, kernel.density(share), kernel, share)
 
-    @cached_property
-    def plain(self) -> bool:
-        """Whether compiled loops can read the features."""
-        return serves(self.wide, self.local)
-
     def all_counted(self) -> Observations:
         """The same with every copy counted."""
         if (self.share == 1).all():
@@ -130,7 +121,7 @@ class Observations:
 
     def fit(self, mu: Tensor) -> Fit:
         """How well local embeddings `(B, L)` of the model explain each observation."""
-        density = inner_products(self.local, mu).double()
+        density = (self.local @ mu.to(self.local.dtype)[..., None]).squeeze(-1).double()
         square = mu.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
         num = self.share.sum(1)
         mean = (self.share * density).sum(1) / num
@@ -273,20 +264,8 @@ def take_weights(new: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
 
 def _weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     """Means `(B, K)`, float64, of values `(B, N, K)`."""
-    if not serves(values, weight):
-        share = weight / weight.sum(1, keepdim=True).clamp(min=LEAST_WEIGHT)
-        return torch.einsum("bn,bnk->bk", share.to(values.dtype), values).double()
-    from mindist.adaptation.weights_loops import weighted_means
-
-    out = weight.new_empty(weight.shape[0], values.shape[2], dtype=torch.float64)
-    data, of, mean = plain_array(values), plain_array(weight), out.numpy()
-    every = np.arange(len(of))
-
-    def work(some: tuple[int, int]) -> None:
-        weighted_means(data, every[slice(*some)], of, LEAST_WEIGHT, mean)
-
-    shared(work, len(of), data.size)
-    return out
+    share = weight / weight.sum(1, keepdim=True).clamp(min=LEAST_WEIGHT)
+    return torch.einsum("bn,bnk->bk", share.to(values.dtype), values).double()
 
 
 __all__ = ["Fit", "Observations", "copies", "multiplicity", "take_weights"]

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +35,6 @@ from torch import Tensor
 from mindist import checks
 from mindist.decoders.normal_equations import Gram, Moments, RidgePath
 from mindist.decoders.standardise import Standardiser
-from mindist.features.fast import serves
 from mindist.protocols import FeatureMap, State
 
 # Length-scales in units of sqrt(d_s), the typical distance of standardised summaries; a smooth
@@ -51,22 +50,6 @@ RIDGES = tuple(10.0**power for power in range(-9, -1))
 SELECTION_ROWS, SELECTION_TARGETS, SELECTION_HELD_OUT = 4_000, 64, 0.25
 HELD_OUT = 0.1
 BLOCK_ROWS = 1_024
-
-
-class Waves(NamedTuple):
-    """The cosines of a basis, as arrays for compiled loops.
-
-    Arguments:
-        centre: Of the summaries `(d,)`.
-        scale: Of the summaries `(d,)`.
-        frequency: Of standardised summaries `(d, P)`, in turns.
-        phase: In turns `(P,)`.
-    """
-
-    centre: Any
-    scale: Any
-    frequency: Any
-    phase: Any
 
 
 @dataclass
@@ -207,36 +190,9 @@ class RidgeDecoder:
         weighed = -(force * self.basis(s))[:, None] * slope
         return weighed @ slope.T
 
-    def cosines(self) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The same decoder as :math:`\mu(s) = \cos(2\pi(s\, \Omega + \phi))\, A + b`.
-
-        Returns:
-            Frequencies `(d_s, P)` and phases `(P,)` in turns, and A, `(P, K)`.
-        """
-        frequency = self.frequency / self.standardise.scale[:, None]
-        phase = self.phase - self.standardise.centre @ frequency
-        amplitude = math.sqrt(2 / len(self.phase))
-        return frequency / (2 * math.pi), phase / (2 * math.pi), amplitude * self.weight
-
     def __call__(self, s: Tensor) -> Tensor:
         """Decoded mean embeddings `(B, K)`, float64."""
         return self.basis(s.double()) @ self.weight + self.bias
-
-    @property
-    def waves(self) -> Waves | None:
-        """The basis for compiled loops, made once; None where they do not serve."""
-        kept = self.__dict__.get("_waves")
-        if kept is None or kept[0] is not self.frequency:
-            kept = self._waves = (self.frequency, self._make_waves())
-        return kept[1]
-
-    def _make_waves(self) -> Waves | None:
-        centre, scale = self.standardise.centre, self.standardise.scale
-        if not serves(centre, scale, self.frequency, self.phase):
-            return None
-        turn = 2 * math.pi
-        tensors = (centre, scale, self.frequency / turn, self.phase / turn)
-        return Waves(*(tensor.contiguous().numpy() for tensor in tensors))
 
     @torch.no_grad()
     def leave_one_out(self, s: Tensor, z_bar: Tensor) -> Tensor:

@@ -59,7 +59,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindist.features.fast import serves
 from mindist.protocols import State
 
 
@@ -105,8 +104,6 @@ class CombinedTest:
     def p_value(self, statistics: Tensor) -> Tensor:
         """Combined p-values `(B,)` of observed statistics `(B, T)`."""
         statistics = self._checked(statistics)
-        if self._arrays is not None and serves(statistics):
-            return self._compiled(statistics.double())
         rank, above = self._ranks(statistics)
         best = rank.amin(1)
         ahead = above >= best[:, None]
@@ -119,20 +116,6 @@ class CombinedTest:
             tied = (first + step < last) & (members[group] & ahead).any(1)
             count = count + torch.where(tied, before[group + 1] - before[group], 0)
         return (1 + count).double() / (1 + len(self.null))
-
-    def _compiled(self, statistics: Tensor) -> Tensor:
-        """The same by compiled loops."""
-        from mindist.detection import statistics_loops
-
-        out = torch.empty(statistics.shape[0], dtype=torch.float64)
-        statistics_loops.p_values(self._arrays, statistics.contiguous().numpy(), out.numpy())
-        return out
-
-    @cached_property
-    def _arrays(self) -> tuple[Any, ...] | None:
-        """What is sorted once, for compiled loops; None where they do not serve."""
-        tensors = (self._sorted, *self._ties)
-        return tuple(tensor.numpy() for tensor in tensors) if serves(self._sorted) else None
 
     def smallest(self, statistics: Tensor) -> tuple[str, ...]:
         """The name of the statistic with the smallest p-value, the first of equals, B times."""

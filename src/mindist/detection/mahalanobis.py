@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from mindist.directions import leading_directions
-from mindist.features.fast import serves
 from mindist.protocols import State
 
 DAMPING = 0.01  # of the top eigenvalue; the powers in `statistics` were measured with it
@@ -34,7 +33,6 @@ TINY = torch.finfo(torch.float64).tiny
 # The squared length of a residual that float32 may have made: 3e-13 for embeddings that are a
 # function of the summary. Residuals of N observations are about 1/N.
 ROUNDED = 1e-11
-FEW, BLOCKS = 4, 4  # residuals of which a loop is faster; blocks of columns
 BLOCK_ROWS = 1_024  # 4 MB of residuals at K = 512, float64
 
 
@@ -136,45 +134,8 @@ class Mahalanobis:
         return finite_log(self.squares(residual)[1])
 
     def squares(self, residual: Tensor) -> Tensor:
-        """Squared lengths and q of residuals `(B, K)`, `(2, B)`, float64; by compiled loops if they
-        serve.
-        """
-        if self.rest or not serves(residual, self.whitener):
-            return torch.stack([squared_length(residual), self.squared(residual)])
-        if residual.shape[0] > BLOCK_ROWS:
-            return torch.cat([self.squares(r) for r in residual.split(BLOCK_ROWS)], dim=1)
-        from mindist.detection import statistics_loops
-
-        residual, out = residual.contiguous(), torch.empty(2, len(residual), dtype=torch.float64)
-        white, unit = self._whitened(residual)
-        statistics_loops.squares(residual.numpy(), white.numpy(), unit**2, ROUNDED, out.numpy())
-        return out
-
-    def _whitened(self, residual: Tensor) -> tuple[Tensor, float]:
-        """Residuals times the whitener over a unit, `(B, q)`, and that unit.
-
-        Half of a whitener is 0: of a triangular one a loop reads the other half alone, which for
-        few residuals is all the time it takes, and products of many are cut into blocks.
-        """
-        whitener, unit = self._rounded(residual.dtype)
-        if not self._triangular:
-            return residual @ whitener, unit
-        white = torch.empty_like(residual)
-        if len(residual) <= FEW:
-            from mindist.detection import statistics_loops
-
-            statistics_loops.whiten(residual.numpy(), whitener.T.numpy(), white.numpy())
-            return white, unit
-        for lo in range(0, len(whitener), step := -(-len(whitener) // BLOCKS)):
-            hi = min(lo + step, len(whitener))
-            torch.mm(residual[:, :hi], whitener[:hi, lo:hi], out=white[:, lo:hi])
-        return white, unit
-
-    @cached_property
-    def _triangular(self) -> bool:
-        """Whether W is `(K, K)` and 0 below the diagonal."""
-        square = self.whitener.shape[0] == self.whitener.shape[1]
-        return square and not self.whitener.tril(-1).any()
+        """Return squared lengths and q of residuals `(B, K)`, `(2, B)`, float64."""
+        return torch.stack([squared_length(residual), self.squared(residual)])
 
     def leave_one_out(self, residual: Tensor) -> Tensor:
         """log q of the residuals that `of` saw, each left out of S, `(M,)`, float64."""

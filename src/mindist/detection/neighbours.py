@@ -15,10 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindist.features.fast import serves
-
 MAX_DIMENSIONS = 8  # of a tree
-FEW = 2  # from where to look: a loop over 5,000 points takes .01 ms, the call of a tree .1 ms
 BLOCK_ELEMENTS = 2**22  # 32 MB of distances
 
 
@@ -43,11 +40,6 @@ class Neighbours:
 
         return KDTree(self.points.cpu().numpy())
 
-    @cached_property
-    def _columns(self) -> Any:
-        """The points for compiled loops, `(d, m)`."""
-        return self.points.T.contiguous().numpy()
-
     @torch.no_grad()
     def distance(self, at: Tensor, rank: int) -> Tensor:
         """Distances `(B,)` from `(B, d)`, float64, to the rank-th nearest point, at most m."""
@@ -55,20 +47,8 @@ class Neighbours:
             return at.new_empty(0)
         if self.points.shape[1] > MAX_DIMENSIONS:
             return self._brute_force(at, rank)
-        if len(at) <= FEW and serves(at, self.points):
-            found, finite = self._one_by_one(at, rank)
-            if finite:  # else a tree raises an error
-                return found
         distance, _ = self._tree.query(at.cpu().numpy(), k=[rank])
         return torch.from_numpy(distance[:, 0]).to(at.device)
-
-    def _one_by_one(self, at: Tensor, rank: int) -> tuple[Tensor, bool]:
-        """The same numbers as of a tree by a compiled loop, and whether all given are finite."""
-        from mindist.detection import neighbours_loops
-
-        out = torch.empty(at.shape[0], dtype=torch.float64)
-        arrays = at.contiguous().numpy(), rank, out.numpy()
-        return out, bool(neighbours_loops.distances(self._columns, *arrays))
 
     def _brute_force(self, at: Tensor, rank: int) -> Tensor:
         """The same from all distances, a bounded number at a time."""

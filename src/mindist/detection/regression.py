@@ -21,15 +21,12 @@ one. G itself is summed in float64: strengths down to 1e-10 are chosen (Gaussian
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist.decoders.normal_equations import Gram
 from mindist.directions import leading_directions
-from mindist.features.fast import serves
 from mindist.protocols import State
 
 # Of the largest eigenvalue of G; below 1e-10 float32 embeddings are rounding.
@@ -88,26 +85,9 @@ class SummaryRegression:
 
     def __call__(self, z_bar: Tensor, s: Tensor) -> Tensor:
         """Residuals `(B, d_s)` of summaries `(B, d_s)` given embeddings `(B, K)`, float64."""
-        if self._arrays is not None and serves(z_bar, s):
-            return self._compiled(z_bar, s.double())
         target = (s.double() - self.s_centre) / self.s_scale
         blocks = zip(target.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
         return torch.cat([t - (z.double() - self.z_centre) @ self.weight for t, z in blocks])
-
-    def _compiled(self, z_bar: Tensor, s: Tensor) -> Tensor:
-        """The same by compiled loops, which make no copy of the embeddings in float64."""
-        from mindist.detection import statistics_loops
-
-        out = torch.empty(s.shape, dtype=torch.float64)
-        seen = (tensor.contiguous().numpy() for tensor in (z_bar, s, out))
-        statistics_loops.regress(self._arrays, *seen)
-        return out
-
-    @cached_property
-    def _arrays(self) -> tuple[Any, ...] | None:
-        """Centres, scale and transposed weight for compiled loops; None where they do not serve."""
-        tensors = (self.z_centre, self.s_centre, self.s_scale, self.weight.T)
-        return tuple(t.contiguous().numpy() for t in tensors) if serves(*tensors) else None
 
     def to(self, device: torch.device) -> SummaryRegression:
         """The same on another device."""

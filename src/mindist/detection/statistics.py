@@ -28,7 +28,7 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +37,6 @@ from mindist.decoders import RidgeDecoder
 from mindist.decoders.standardise import Standardiser
 from mindist.detection.mahalanobis import ROUNDED, TINY, Mahalanobis, squared_length
 from mindist.detection.neighbours import Neighbours
-from mindist.features.fast import serves
 from mindist.protocols import State
 
 SCALE_BASIS = 100  # for one smooth number; at 128 the decoder's K numbers are flat (docs/method.md)
@@ -50,18 +49,6 @@ REDUNDANT = 1e-6
 # fifth neighbour among 10,000 of one dimension is at 6e-4.
 SAME = 1e-5
 _TENSORS = ("low", "high", "span")  # of `ResidualStatistics`
-
-
-class Scale(NamedTuple):
-    """g for compiled loops: cosines, their weights `(P,)` and bias, the ranges of s and of g."""
-
-    waves: Any
-    weight: Any
-    bias: float
-    low: Any
-    high: Any
-    least: float
-    most: float
 
 
 @dataclass(frozen=True)
@@ -147,31 +134,14 @@ class ResidualStatistics:
 
     def _log_scale(self, s: Tensor) -> Tensor:
         """g, `(B,)`, at summaries `(B, d_s)`, float64."""
-        if self._scale is None or not serves(s):
-            inside = s.clamp(self.low, self.high)
-            return self.log_scale(inside).clamp(self.span[0], self.span[1])[:, 0]
-        from mindist.detection import statistics_loops
-
-        out = torch.empty(s.shape[0], dtype=torch.float64)
-        statistics_loops.log_scales(self._scale, s.contiguous().numpy(), out.numpy())
-        return out
+        inside = s.clamp(self.low, self.high)
+        return self.log_scale(inside).clamp(self.span[0], self.span[1])[:, 0]
 
     @cached_property
     def _least(self) -> Tensor:
         """What squared lengths and squared Mahalanobis lengths count as at least, `(2, 1)`."""
         least = [[ROUNDED], [TINY]]
         return torch.tensor(least, dtype=torch.float64, device=self.span.device)
-
-    @cached_property
-    def _scale(self) -> Scale | None:
-        """g for compiled loops; None where they do not serve."""
-        waves = self.log_scale.waves
-        if waves is None or not serves(self.low):
-            return None
-        weight = math.sqrt(2 / len(waves.phase)) * self.log_scale.weight[:, 0]
-        bias, (least, most) = float(self.log_scale.bias[0]), self.span.tolist()
-        low, high = self.low.contiguous().numpy(), self.high.contiguous().numpy()
-        return Scale(waves, weight.contiguous().numpy(), bias, low, high, least, most)
 
     @torch.no_grad()
     def leave_one_out(self, residual: Tensor, s: Tensor) -> Tensor:

@@ -1,19 +1,14 @@
 """Minimisers of smooth functions of a few unknowns, over many problems at once.
 
-They know nothing of minimum-distance summaries. May import: torch,
-`mindist.features` (compiled waves), `mindist.compiled`, `mindist.threads`, `mindist.checks`,
-`mindist.protocols`.
+They know nothing of minimum-distance summaries. May import: torch, `mindist.checks`.
 """
 
-from mindist.solvers.cosine import REPEATS, CosineLeastSquares
 from mindist.solvers.first_order import adam, gradient_descent
 from mindist.solvers.lbfgs import lbfgs
 from mindist.solvers.levenberg_marquardt import levenberg_marquardt
 from mindist.solvers.solution import Solution, SolverStatus
 
 __all__ = [
-    "REPEATS",
-    "CosineLeastSquares",
     "Solution",
     "SolverStatus",
     "adam",
