@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from mindist import MinimumDistance, streaming
+from mindist import MinimumDistance
 from mindist.adaptation import Status
-from mindist.streaming import AdaptationStream, StreamFailure, StreamReport
+from mindist.stream import AdaptationStream, StreamFailure, StreamReport
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def assert_alike(one, other):
 
 @pytest.mark.parametrize("window", [7, 1_000])
 def test_a_stream_gives_what_each_dataset_gives_alone(mds_small, ragged, monkeypatch, window):
-    monkeypatch.setattr(streaming, "WINDOW_DATASETS", window)
+    monkeypatch.setattr("mindist.stream.WINDOW_DATASETS", window)
     stream = mds_small.adapt_stream(iter(ragged))
     results = list(stream)
     assert [index for index, _ in results] == list(range(40))
@@ -110,12 +110,12 @@ def test_reading_is_lazy_and_bounded(mds_small, ragged, monkeypatch):
             read.append(index)
             yield x
 
-    monkeypatch.setattr(streaming, "WINDOW_DATASETS", 10)
+    monkeypatch.setattr("mindist.stream.WINDOW_DATASETS", 10)
     stream = mds_small.adapt_stream(reader())
     assert read == []
     assert next(stream)[0] == 0
     assert len(read) == 10
-    monkeypatch.setattr(streaming, "WINDOW_BYTES", ragged[0].nbytes)
+    monkeypatch.setattr("mindist.stream.WINDOW_BYTES", ragged[0].nbytes)
     for _ in range(10):
         last = next(stream)[0]
     assert (last, len(read)) == (10, 11)

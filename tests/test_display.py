@@ -10,7 +10,8 @@ def test_one_dataset_is_a_list_of_facts(mds_small, x_train):
     reader = read(result._repr_html_())
     text = " ".join(reader.text)
     assert "misspecified" in text
-    assert f"{float(result.p_value):.4g}" in text
+    assert f"{float(result.p_value):.4g} (at most alpha = 0.05)" in text
+    assert "threshold" not in text  # the combined test does not compare the distance with one
     assert f"{int(result.outliers.sum())} of 100 observations" in text
     assert "Adapted summary" in text
     assert not {"style", "script", "img", "link"} & {tag for tag, _ in reader.seen}
@@ -19,6 +20,7 @@ def test_one_dataset_is_a_list_of_facts(mds_small, x_train):
 def test_a_detection_says_nothing_of_adaptation(mds_small, x_train):
     text = " ".join(read(mds_small.detect(x_train[0])._repr_html_()).text)
     assert "not misspecified" in text
+    assert "above alpha = 0.05" in text
     assert "Adapted" not in text
 
 

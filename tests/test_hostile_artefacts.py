@@ -11,8 +11,8 @@ import safetensors.torch
 import torch
 
 from mindist import MinimumDistance, storage
-from mindist.atomic import whole_folder, write_whole
 from mindist.posteriors.sbi_storage import load_posterior
+from mindist.storage import whole_folder, write_whole
 from mindist.tasks import GaussianTask
 
 V1 = Path(__file__).parent / "fixtures" / "v1"

@@ -18,13 +18,13 @@ import zarr
 
 import bank_cases as cases
 import mindist
-from mindist.full_disk import FullDiskError
 from mindist.simulation.failure import SimulationError
 from mindist.simulation.lock import BankLockedError, locked
 from mindist.simulation.plan import Settings
 from mindist.simulation.probe import probe
 from mindist.simulation.seeds import draw_seed
 from mindist.simulation.sources import Sources
+from mindist.storage import FullDiskError
 from mindist.tasks import GaussianTask
 
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -1,12 +1,12 @@
-from mindist.adaptation import Adaptation as Adaptation
-from mindist.adaptation import Detection as Detection
-from mindist.adaptation import Search as Search
-from mindist.minimum_distance import MinimumDistance as MinimumDistance
-from mindist.observed import read_observed as read_observed
-from mindist.posteriors import MisspecificationWarning as MisspecificationWarning
-from mindist.posteriors import RobustPosterior as RobustPosterior
-from mindist.posteriors import watch as watch
-from mindist.simulating import SimulationBank as SimulationBank
-from mindist.simulating import simulate as simulate
+from .adaptation import Search as Search
+from .minimum_distance import MinimumDistance as MinimumDistance
+from .observed import read_observed as read_observed
+from .posteriors import MisspecificationWarning as MisspecificationWarning
+from .posteriors import RobustPosterior as RobustPosterior
+from .posteriors import watch as watch
+from .result import Adaptation as Adaptation
+from .result import Detection as Detection
+from .simulating import SimulationBank as SimulationBank
+from .simulating import simulate as simulate
 
 __version__: str

@@ -54,7 +54,7 @@ from mindist.protocols import (
     Summary,
     is_bank,
 )
-from mindist.streaming import AdaptationStream
+from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, ranges
 
@@ -411,7 +411,8 @@ class MinimumDistance:
         seen = fitted.embedding.mean(batch)
         distance, p_value, mu = fitted.judge(s_obs, seen, num_obs)
         threshold = fitted.null.threshold(self.alpha, num_obs)
-        detection = Detection(s_obs, distance, p_value, p_value <= self.alpha, threshold)
+        strange = p_value <= self.alpha
+        detection = Detection(s_obs, distance, p_value, strange, threshold, alpha=self.alpha)
         return detection, fitted.embedding.split(seen)[0].double(), mu
 
     def save(self, path: str | os.PathLike[str]) -> None:

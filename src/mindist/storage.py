@@ -1,17 +1,23 @@
-"""Fitted objects on disk: a folder with `mindist.json` and `tensors.safetensors`.
+"""Files: written whole or not at all, and fitted objects as a folder of JSON and safetensors.
 
-Loading executes nothing. The JSON file carries a format version and checksums of both files; a
-truncated, altered or newer artefact gives an error that says which it is. A checksum shows damage,
-not good will: whoever alters a file can compute it again. So what rebuilds an object from an
-artefact checks every value first (`mindist.layout`). A new artefact is written beside the old one
-and renamed into place (`mindist.atomic`).
+Every file that mindist writes is written under another name in the same folder, forced to the disk
+and renamed to its place (Zarr stores, whose chunks count only once they are complete, have their
+own way). A fitted object is a folder with `mindist.json` and `tensors.safetensors`. Loading
+executes nothing. The JSON file carries a format version and checksums of both files; a truncated,
+altered or newer artefact gives an error that says which it is. Whoever alters a file can compute
+its checksum again: `mindist.schema` checks every value before anything is made of it.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +25,117 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from mindist.atomic import left_aside, whole_folder
-
 JSON_NAME, TENSORS_NAME = "mindist.json", "tensors.safetensors"
 FORMAT_VERSION = 1
 MAX_JSON_BYTES = 2**24  # a fitted estimator's is some 5 KB
+OLD = "artefact"  # an older folder is moved to .NAME.old.*/artefact while a new one takes its place
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, even after a crash.
+
+    Example:
+        >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+        >>> write_whole(path, b"done")
+        >>> path.read_bytes(), [file.name for file in path.parent.iterdir()]
+        (b'done', ['note.txt'])
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a folder to fill, which takes the place of `path` once the block has ended well.
+
+    An older folder there is moved aside first and deleted at the end: a crash between the two
+    renames leaves both the old and the new one on the disk.
+
+    Example:
+        >>> path = Path(tempfile.mkdtemp()) / "folder"
+        >>> with whole_folder(path) as scratch:
+        ...     _ = (scratch / "a.txt").write_text("a")
+        >>> [file.name for file in path.iterdir()]
+        ['a.txt']
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        yield scratch
+        for file in scratch.iterdir():
+            file.chmod(0o644)
+            with file.open("rb+") as handle:
+                os.fsync(handle.fileno())
+        scratch.chmod(0o755)
+        sync_folder(scratch)
+        _put(scratch, path)
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _put(scratch: Path, path: Path) -> None:
+    if not path.is_dir() or not any(path.iterdir()):
+        os.replace(scratch, path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    os.replace(path, old / OLD)
+    os.replace(scratch, path)
+    shutil.rmtree(old)
+
+
+def sync_folder(folder: Path) -> None:
+    """Force to the disk which files a folder has, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class FullDiskError(OSError):
+    """There was no room for a result."""
+
+
+@contextmanager
+def room_for(folder: Path, what: str) -> Iterator[None]:
+    """Raise a `FullDiskError` that says what to do, if a full disk stops the writing inside."""
+    try:
+        yield
+    except Exception as error:
+        # safetensors has an exception of its own, with the operating system's text.
+        system = isinstance(error, OSError) and error.errno in FULL
+        if isinstance(error, FullDiskError) or not (system or "No space left" in str(error)):
+            raise
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        free = shutil.disk_usage(existing).free / 2**20
+        raise FullDiskError(
+            f"The disk is full: no room for {what} in {folder}, {free:.1f} MB are free. What "
+            "is finished is kept: free some space and give the same command, which will go on from "
+            "here."
+        ) from error
 
 
 def write_artefact(
     path: str | os.PathLike[str], kind: str, config: dict[str, Any], tensors: dict[str, Tensor]
 ) -> None:
-    """Write a configuration and tensors to the folder `path`, replacing an older artefact there.
+    """Write settings and tensors to the folder `path`, replacing an older artefact there.
 
     Arguments:
         path: A folder that does not exist yet, is empty, or holds an older artefact.
-        kind: What is stored, such as `"MinimumDistance"`.
+        kind: The kind of object, such as `"MinimumDistance"`.
         config: JSON-able settings.
         tensors: Named tensors.
     """
@@ -69,8 +171,9 @@ def read_artefact(
     folder = Path(path)
     if not (folder / JSON_NAME).is_file():
         raise _missing(folder)
-    header = _header(folder / JSON_NAME)
-    version, found = header.get("format_version"), header.get("kind")
+    header = read_json(folder / JSON_NAME)
+    table = header if isinstance(header, dict) else {}
+    version, found = table.get("format_version"), table.get("kind")
     if type(version) is not int or version < 1 or not isinstance(found, str):
         raise damaged(folder / JSON_NAME, "it is not the JSON that save wrote")
     if version > FORMAT_VERSION:
@@ -94,16 +197,15 @@ def read_artefact(
 
 
 def damaged(file: Path, why: str) -> ValueError:
-    """The error for a file that mindist did not write like this."""
+    """Return the error for a file that mindist did not write like this."""
     return ValueError(f"path: {file} is damaged: {why}. Restore it from a copy, or make it again.")
 
 
 def read_json(file: Path, most: int = MAX_JSON_BYTES) -> Any:
-    """The content of a JSON file of moderate size, at most `most` bytes.
+    """Read a JSON file of at most `most` bytes.
 
     Raises:
-        ValueError: It is too large, too deeply nested, or no JSON. Numbers may be NaN or infinite:
-            who uses them has to check.
+        ValueError: It is too large, too deeply nested, or no JSON. Numbers may still be NaN.
     """
     size = file.stat().st_size
     if size > most:
@@ -114,13 +216,6 @@ def read_json(file: Path, most: int = MAX_JSON_BYTES) -> Any:
         raise damaged(file, "it is nested too deeply") from None
     except ValueError as error:
         raise damaged(file, "it is not the JSON that save wrote") from error
-
-
-def _header(file: Path) -> dict[str, Any]:
-    header = read_json(file)
-    if not isinstance(header, dict):
-        raise damaged(file, "it is not the JSON that save wrote")
-    return header
 
 
 def _tensors(file: Path, checksum: object) -> dict[str, Tensor]:
@@ -139,12 +234,11 @@ def _tensors(file: Path, checksum: object) -> dict[str, Tensor]:
 
 
 def _missing(folder: Path) -> FileNotFoundError:
-    aside = left_aside(folder)
-    advice = (
-        "Give the path that was passed to save."
-        if aside is None
-        else f"A save was interrupted: what was there before is at {aside}; move it back."
-    )
+    """Return the error for no artefact; say where an interrupted save has left the older one."""
+    asides = sorted(folder.parent.glob(f".{folder.name}.old.*/{OLD}"))
+    advice = "Give the path that was passed to save."
+    if asides:
+        advice = f"A save was interrupted: what was there before is at {asides[0]}; move it back."
     return FileNotFoundError(
         f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}, found none at {folder}. "
         f"{advice}"
@@ -159,4 +253,15 @@ def _canonical(header: dict[str, Any]) -> bytes:
     return json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
 
 
-__all__ = ["FORMAT_VERSION", "damaged", "read_artefact", "read_json", "write_artefact"]
+__all__ = [
+    "FORMAT_VERSION",
+    "FullDiskError",
+    "damaged",
+    "read_artefact",
+    "read_json",
+    "room_for",
+    "sync_folder",
+    "whole_folder",
+    "write_artefact",
+    "write_whole",
+]

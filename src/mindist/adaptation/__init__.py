@@ -12,13 +12,13 @@ from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
 from mindist.adaptation.options import Search
 from mindist.adaptation.recovery import choose_representation
 from mindist.adaptation.response import Response
-from mindist.adaptation.result import Adaptation, Detection, Status
 from mindist.adaptation.reweight import reweighted_search
 from mindist.adaptation.search import Problem, search
 from mindist.adaptation.spread import NUM_POINTS, spread
 from mindist.adaptation.starts import Bank
 from mindist.adaptation.view import View
 from mindist.adaptation.weights import Observations, multiplicity
+from mindist.result import Adaptation, Detection, Status
 
 __all__ = [
     "MAX_DATASETS",

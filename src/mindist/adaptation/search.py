@@ -17,10 +17,10 @@ from torch import Tensor
 from mindist.adaptation.cloud import Cloud
 from mindist.adaptation.objective import EmbeddingDistance
 from mindist.adaptation.options import Search
-from mindist.adaptation.result import Status
 from mindist.adaptation.starts import starting_points
 from mindist.adaptation.view import View
 from mindist.protocols import DensityDecoder
+from mindist.result import Status
 from mindist.solvers import (
     Solution,
     SolverStatus,

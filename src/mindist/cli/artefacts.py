@@ -20,7 +20,7 @@ MAX_TEXT = 200  # characters of a note that are shown
 
 def write_note(folder: Path, **words: str | None) -> None:
     """Leave what the user typed beside an artefact."""
-    from mindist.atomic import write_whole
+    from mindist.storage import write_whole
 
     write_whole(folder / NOTE, (json.dumps(words, indent=2) + "\n").encode())
 

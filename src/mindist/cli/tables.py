@@ -40,7 +40,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
         >>> path.read_text().splitlines()
         ['name,value', 'a,0.5', 'b,1.0']
     """
-    from mindist.atomic import write_whole
+    from mindist.storage import write_whole
 
     content = _csv(columns) if path.suffix.lower() == ".csv" else _parquet(columns)
     try:

@@ -17,7 +17,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mindist.atomic import write_whole
+from mindist.storage import write_whole
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mindist.atomic import write_whole
+from mindist.storage import write_whole
 
 
 def new_figure(panels: int, size: tuple[float, float] = (5, 5)) -> tuple[Figure, list[Any]]:

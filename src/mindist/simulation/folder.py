@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mindist.full_disk import room_for
 from mindist.simulation import zarr_arrays
 from mindist.simulation.bank_layout import (
     PARTS,
@@ -50,6 +49,7 @@ from mindist.simulation.records import (
     write_group,
 )
 from mindist.simulation.work import Chunk, NumPy
+from mindist.storage import room_for
 
 
 class BankFolder:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mindist import storage
-from mindist.atomic import write_whole
 from mindist.simulation import zarr_arrays
+from mindist.storage import write_whole
 
 KIND = "mindist simulation bank"
 FORMAT_VERSION = 1

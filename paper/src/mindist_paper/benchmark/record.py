@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mindist.atomic import write_whole
+from mindist.storage import write_whole
 from mindist_paper.benchmark.growth import Line
 from mindist_paper.benchmark.machine import machine, now, versions
 from mindist_paper.benchmark.row import Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mindist.atomic import write_whole
+from mindist.storage import write_whole
 from mindist_paper.benchmark.adaptation import adaptation_rows
 from mindist_paper.benchmark.decoder import decoder_rows
 from mindist_paper.benchmark.detection import detection_rows

@@ -28,10 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mindist import parquet
-from mindist.atomic import write_whole
-from mindist.full_disk import FullDiskError, room_for
 from mindist.posteriors.guards import warn_user
-from mindist.storage import read_json
+from mindist.storage import FullDiskError, read_json, room_for, write_whole
 from mindist_paper.evaluation.cell import RESULTS_VERSION, Cell, canonical
 
 MARKER = "mindist-results.json"

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from mindist import checks, storage
-from mindist.atomic import write_whole
 from mindist.decoders.standardise import Standardiser
 from mindist.features.bandwidth import median_distance
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.embedding import EmbeddingSummary
 from mindist.posteriors.guards import warn_user
 from mindist.posteriors.sbi_storage import load_posterior, save_posterior
+from mindist.storage import write_whole
 from mindist_paper.baselines import METHODS, Method, NeuralPosterior
 from mindist_paper.baselines.mds import robust_method, unfitted
 from mindist_paper.baselines.method import Simulations

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mindist import parquet, storage
-from mindist.atomic import write_whole
 from mindist.posteriors.guards import warn_user
+from mindist.storage import write_whole
 from mindist_paper.evaluation.cell import RESULTS_VERSION
 from mindist_paper.evaluation.store import MAX_CELL_BYTES, Store, checksum, room_for
 

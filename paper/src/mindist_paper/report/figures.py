@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
-from mindist.atomic import write_whole
 from mindist.report.images import Images, Trajectories, plot_images, plot_trajectories
 from mindist.report.posteriors import Posteriors, plot_posterior_samples
 from mindist.report.style import (
@@ -32,6 +31,7 @@ from mindist.report.style import (
     setting,
     sort_series,
 )
+from mindist.storage import write_whole
 from mindist_paper.report.coverage import plot_coverage
 from mindist_paper.report.curves import PUBLISHED, plot_curves
 from mindist_paper.report.detection import ALPHA, plot_rejections

@@ -1,11 +1,12 @@
-"""What detection and adaptation say about each observed dataset."""
+"""Results for each observed dataset: detection, adaptation, status, and how notebooks show them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,14 +14,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from mindist.adaptation.display import detection_html
-
 _UNWEIGHED = "; every observation counts in full: weights were not asked for, or were dropped"
+_SHARED = ("threshold", "alpha")  # fields that all datasets of a batch have in common
+MOST_ROWS, MOST_NUMBERS = 10, 6  # datasets of a batch, numbers of a summary that a notebook shows
+STRANGE, FINE = "#d9730d", "#2f8f6b"  # 3 to 1 or better on white and on #1e1e1e
+CELL = "text-align: left; padding: 0.15em 0.8em 0.15em 0"
 T = TypeVar("T", bound="Detection")
 
 
 class Status(str, Enum):
-    """What became of one observed dataset.
+    """The outcome for one observed dataset.
 
     Example:
         >>> str(Status.KEPT_OBSERVED), Status("stalled").message
@@ -61,7 +64,7 @@ _MESSAGES = {
 
 @dataclass(frozen=True)
 class Detection:
-    """What needs no search. Fields have a leading axis B for a batch, none for one dataset.
+    """The test of observed datasets: a leading axis B for a batch, none for one dataset.
 
     Arguments:
         s_obs: Observed summaries `(B, d_s)`.
@@ -71,6 +74,7 @@ class Detection:
         misspecified: Whether `p_value` is at most alpha, `(B,)`.
         threshold: The squared distance that a share alpha of simulated datasets exceed. It decides
             where the distance alone is the test.
+        alpha: The level.
 
     Example:
         >>> from mindist import MinimumDistance
@@ -86,10 +90,11 @@ class Detection:
     p_value: Tensor
     misspecified: Tensor
     threshold: float
+    alpha: float = field(default=0.05, kw_only=True)
 
     @property
     def batched(self) -> bool:
-        """Whether this is about a batch of datasets rather than about one."""
+        """Return whether this is about a batch of datasets rather than about one."""
         return self.p_value.dim() > 0
 
     def __len__(self) -> int:
@@ -98,8 +103,9 @@ class Detection:
         return len(self.p_value)
 
     def __getitem__(self: T, index: int | slice | Tensor) -> T:
-        """The part about one dataset of a batch, or about some (a slice, indices or a mask)."""
-        per_dataset = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "threshold"}
+        """Select one dataset of a batch, or some (by a slice, indices or a mask)."""
+        names = [f.name for f in fields(self) if f.name not in _SHARED]
+        per_dataset = {name: getattr(self, name) for name in names}
         status = per_dataset.pop("status", None)
         chosen = {name: value[index] for name, value in per_dataset.items()}
         if status is not None:
@@ -118,19 +124,20 @@ class Detection:
         return f"{name}({verdict}, p_value={float(self.p_value):.4g}, s_obs={_vector(self.s_obs)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return detection_html(self)
+        """Show one dataset as a list of facts, a batch as a table, in the notebook's own style."""
+        body = _table(self) if self.batched else _facts(self)
+        return f'<div style="overflow-x: auto">{body}</div>'
 
 
 @dataclass(frozen=True, repr=False)
 class Adaptation(Detection):
-    """A detection, the summaries with which to query the posterior, and what observations say.
+    """A detection, the summaries with which to query the posterior, and each observation's part.
 
     Arguments:
         s_star: Adapted summaries `(B, d_s)`; bitwise `s_obs` where not adapted.
         distance_star: Squared distance at `s_star`, `(B,)`, of the data without weights.
-        objective_obs: What was minimised, at `s_obs`, `(B,)`: the distance of the weighted data,
-            plus the term that keeps near simulations.
+        objective_obs: The minimised objective at `s_obs`, `(B,)`: the distance of the weighted
+            data, plus the term that keeps near simulations.
         objective_star: The same at `s_star`, `(B,)`; never above `objective_obs`.
         adapted: Whether `s_star` differs from `s_obs`, `(B,)`.
         status: A `Status` for each dataset; a plain `Status` for one dataset.
@@ -145,7 +152,7 @@ class Adaptation(Detection):
             among N, it moves it by a N-th of this.
         covariance: Sampling covariance, `(B, d_s, d_s)`, from the influences: of `s_star`, or where
             not adapted of what a search without weights would find near `s_obs`.
-        excess: What it has beyond the covariance of a summary of simulated data, which a posterior
+        excess: Its part beyond the covariance of a summary of simulated data, which a posterior
             knows of, `(B, d_s, d_s)`; 0 where not adapted, and where that one is not known.
 
     Example:
@@ -179,18 +186,17 @@ class Adaptation(Detection):
 
     @classmethod
     def join(cls, parts: Sequence[Adaptation]) -> Adaptation:
-        """One batch of several, with the same threshold."""
-        first = parts[0]
+        """Join several batches of one estimator to one."""
         if len(parts) == 1:
-            return first
-        names = [f.name for f in fields(cls) if f.name not in ("threshold", "status")]
+            return parts[0]
+        names = [f.name for f in fields(cls) if f.name not in (*_SHARED, "status")]
         joined = {name: torch.cat([getattr(p, name) for p in parts]) for name in names}
         status = tuple(Status(one) for p in parts for one in p.status)
-        return cls(threshold=first.threshold, status=status, **joined)
+        return replace(parts[0], status=status, **joined)
 
     @property
     def message(self) -> str | tuple[str, ...]:
-        """A sentence for each dataset, which also says where an adaptation weighed nothing."""
+        """Return a sentence for each dataset, which also says where nothing was weighed down."""
         if isinstance(self.status, Status):
             return self.status.message + _UNWEIGHED * bool(self.unweighed)
         pairs = zip(self.status, self.unweighed.tolist(), strict=True)
@@ -198,10 +204,7 @@ class Adaptation(Detection):
 
     @property
     def unweighed(self) -> Tensor:
-        """Whether it was adapted and yet every observation counts in full, `(B,)`.
-
-        Weights were not asked for, or were dropped (`Search.feedback`).
-        """
+        """Return whether it was adapted with every observation counted in full, `(B,)`."""
         return self.adapted & (self.weights == 1).all(-1)
 
     def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
@@ -230,5 +233,61 @@ class Adaptation(Detection):
         return f"{super().__repr__()[:-1]}, s_star={_vector(self.s_star)}, status={self.status})"
 
 
-def _vector(s: Tensor) -> str:
-    return "[" + ", ".join(f"{value:.4g}" for value in s.tolist()) + "]"
+def _vector(s: Tensor, most: int | None = None) -> str:
+    shown = [f"{value:.4g}" for value in s[:most].tolist()]
+    return f"[{', '.join(shown + ['…'] * (len(s) > len(shown)))}]"
+
+
+def _facts(result: Detection) -> str:
+    """List what is known of one dataset; the p-value against alpha decides, whatever the test."""
+    strange, p = bool(result.misspecified), float(result.p_value)
+    facts = {
+        "p-value": f"{p:.4g} ({'at most' if strange else 'above'} alpha = {result.alpha:.4g})",
+        "Observed summary": _vector(result.s_obs, MOST_NUMBERS),
+        "Squared distance": f"{float(result.distance_obs):.4g}",
+    }
+    if isinstance(result, Adaptation):
+        s_star = _vector(result.s_star, MOST_NUMBERS) if result.adapted else "as observed"
+        found, total = int(result.outliers.sum()), result.outliers.numel()
+        facts |= {
+            "Adapted summary": s_star,
+            "Suspicious": f"{found:,} of {total:,} observations",
+            "Status": str(getattr(result.status, "message", result.status)),
+        }
+    colour, words = (STRANGE, "misspecified") if strange else (FINE, "not misspecified")
+    style = f"border-left: 4px solid {colour}; padding-left: 0.6em"
+    rows = "".join(
+        f'<tr><th scope="row" style="{CELL}">{escape(name)}</th>{_cells("td", [value])}</tr>'
+        for name, value in facts.items()
+    )
+    return f'<p style="{style}"><strong>{words}</strong></p><table>{rows}</table>'
+
+
+def _table(result: Detection) -> str:
+    """Show the first datasets of a batch, one in each row."""
+    first = slice(MOST_ROWS)
+    columns: dict[str, list[str]] = {
+        "Dataset": [f"{i}" for i in range(len(result))][first],
+        "p-value": [f"{p:.4g}" for p in result.p_value[first].tolist()],
+        "Misspecified": ["yes" if m else "no" for m in result.misspecified[first].tolist()],
+    }
+    if isinstance(result, Adaptation):
+        columns["Suspicious"] = [f"{n:,}" for n in result.outliers[first].sum(1).tolist()]
+        columns["Status"] = [str(status) for status in tuple(result.status)[first]]
+    found, left = int(result.misspecified.sum()), len(result) - MOST_ROWS
+    rows = "".join(f"<tr>{_cells('td', row)}</tr>" for row in zip(*columns.values(), strict=True))
+    more = f"<p>and {left:,} more</p>" if left > 0 else ""
+    return (
+        f"<p><strong>{found:,} of {len(result):,} datasets misspecified</strong> (p-value at most "
+        f"alpha = {result.alpha:.4g})</p><table><thead><tr>{_cells('th', columns)}</tr></thead>"
+        f"<tbody>{rows}</tbody></table>{more}"
+    )
+
+
+def _cells(tag: str, texts: Iterable[str]) -> str:
+    """Return cells of a table, escaped."""
+    scope = ' scope="col"' if tag == "th" else ""
+    return "".join(f'<{tag}{scope} style="{CELL}">{escape(text)}</{tag}>' for text in texts)
+
+
+__all__ = ["Adaptation", "Detection", "Status"]
