@@ -1,6 +1,6 @@
 """Three of the paper's simulators with their summaries and contaminations, one file each.
 
-May import: torch, `mindist.checks`, `mindist.protocols`.
+May import: torch, `mindist.checks`.
 """
 
 from collections.abc import Callable
@@ -21,28 +21,17 @@ TASKS: dict[str, Callable[..., Task]] = {
 
 
 def get_task(name: str, **options: Any) -> Task:
-    """The task of that name.
+    """Return the task of that name.
 
     Arguments:
         name: A key of `TASKS`.
-        options: Of the task's constructor, such as `num_obs=50`.
+        options: Arguments of its constructor, such as `num_obs=50`.
 
     Example:
         >>> get_task("oup", num_obs=50)
         OrnsteinUhlenbeckTask(num_obs=50, num_times=25, step=0.2, variance=0.1, start=10.0)
-        >>> print(get_task("gaussian").card)
-        Gaussian location
-          prior          theta ~ N(0, I_d)
-          ...
     """
     return TASKS[checks.choice(name, tuple(TASKS), "task")](**options)
 
 
-__all__ = [
-    "TASKS",
-    "GaussianTask",
-    "OrnsteinUhlenbeckTask",
-    "SIRTask",
-    "Task",
-    "get_task",
-]
+__all__ = ["TASKS", "GaussianTask", "OrnsteinUhlenbeckTask", "SIRTask", "Task", "get_task"]

@@ -3,9 +3,6 @@ r"""The Gaussian location task (appendix "Gaussian Task").
 .. math::
     \theta \sim \mathcal{N}_d(0, I), \qquad x_i \mid \theta \sim \mathcal{N}_d(\theta, I), \qquad
     \theta \mid x_{1:N} \sim \mathcal{N}_d\left(\frac{N}{N+1} \bar x, \frac{1}{N+1} I\right) .
-
-Contamination replaces each observation, with probability :math:`\epsilon`, by the point
-:math:`z_i \delta (1, \ldots, 1)` with a random sign :math:`z_i`.
 """
 
 from __future__ import annotations
@@ -14,21 +11,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Independent, MultivariateNormal, Normal
 
 from mindist import checks
-from mindist.tasks.set_network import SetNetwork
 from mindist.tasks.task import Task
 
 
 @dataclass(frozen=True)
 class GaussianTask(Task):
-    """Location of a Gaussian with known unit covariance, under outlier contamination.
-
-    Arguments:
-        dim: d, the number of parameters and of coordinates of an observation.
-        num_obs: N, the default number of observations of a dataset.
+    """Location of a Gaussian in `dim` = d dimensions, with outliers at plus or minus delta.
 
     Example:
         >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
@@ -61,17 +53,17 @@ Gaussian location
 
     @property
     def dim_theta(self) -> int:
-        """d, the number of parameters."""
+        """Number of parameters, d."""
         return self.dim
 
     @property
     def dim_summary(self) -> int:
-        """d, the length of a mean."""
+        """Length of a mean, d."""
         return self.dim
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """The shape of one observation."""
+        """Shape of one observation."""
         return (self.dim,)
 
     @property
@@ -80,54 +72,38 @@ Gaussian location
         return MultivariateNormal(torch.zeros(self.dim), torch.eye(self.dim))
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
-        """Parameters `(num, d)` from the prior."""
+        """Draw parameters `(num, d)` from the prior."""
         return torch.randn(num, self.dim, generator=generator)
 
     def simulate(
         self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
     ) -> Tensor:
-        """Datasets `(B, N, d)` given parameters `(B, d)`."""
+        """Simulate datasets `(B, N, d)` given parameters `(B, d)`."""
         theta = checks.parameters(theta, self.prior, "finite numbers")
         N = checks.size(num_observations, self.num_obs)
         return theta[:, None] + torch.randn(len(theta), N, self.dim, generator=generator)
 
     @staticmethod
     def summary(x: Tensor) -> Tensor:
-        """The sample mean `(B, d)` of datasets `(B, N, d)`, sufficient here."""
+        """Return the sample mean `(B, d)` of datasets `(B, N, d)`, sufficient here."""
         return x.mean(1)
 
     def contaminate(
         self, x: Tensor, epsilon: float, *, delta: float = 3.0, generator: torch.Generator
     ) -> Tensor:
-        """Datasets `(B, N, d)` with each observation replaced with probability epsilon.
-
-        Arguments:
-            x: Clean datasets `(B, N, d)`.
-            epsilon: Contaminated fraction.
-            delta: Size of an outlier's coordinates; its sign is drawn, the same in all coordinates.
-            generator: Chooses observations and signs.
-        """
+        """Replace observations of `(B, N, d)` by plus or minus `delta`, one sign for all d."""
         x = checks.datasets(x, self.event_shape)
         replaced = torch.rand(x.shape[:2], generator=generator) < checks.fraction(epsilon)
         sign = 2.0 * torch.randint(2, (*x.shape[:2], 1), generator=generator) - 1
         return torch.where(replaced[..., None], (delta * sign).to(x.dtype), x)
 
     def posterior(self, x: Tensor) -> Independent[Normal]:
-        """The exact posterior given datasets `(B, N, d)`, a batch of B distributions over theta."""
+        """Return the exact posterior given datasets `(B, N, d)`, a batch of B distributions."""
         return self.posterior_given_mean(x.mean(1), x.shape[1])
 
     def posterior_given_mean(
         self, s: Tensor, num_observations: int | None = None
     ) -> Independent[Normal]:
-        """The exact posterior given sample means `(B, d)` of N observations."""
+        """Return the exact posterior given sample means `(B, d)` of N observations."""
         n = self.num_obs if num_observations is None else num_observations
-        scale = torch.full_like(s, (n + 1) ** -0.5)
-        return Independent(Normal(s * n / (n + 1), scale), 1)
-
-    def summary_network(self, width: int = 64) -> nn.Module:
-        """A fully connected network on a set of observations, to be trained jointly with an NPE.
-
-        The paper's "trained neural summary statistic" of this task. Observations share their
-        layers and are averaged, so that it is invariant to their order and takes any N.
-        """
-        return SetNetwork(self.dim, width, self.dim)
+        return Independent(Normal(s * n / (n + 1), torch.full_like(s, (n + 1) ** -0.5)), 1)

@@ -8,10 +8,8 @@ discretised by Euler and Maruyama with step :math:`\Delta`,
 
 .. math:: X_{t+1} = X_t + \theta_1 \Delta (e^{\theta_2} - X_t) + \sigma \sqrt\Delta \, \xi_t .
 
-An observation is a trajectory of T values, the first of which is :math:`X_0`. The summary of N
-trajectories is their mean, variance and lag-1 correlation over all trajectories and times.
-Contamination replaces trajectories by ones that explode: :math:`\theta = (-0.5, 1)`, with
-:math:`\sigma^2 = 0.5`.
+An observation is a trajectory of T values, the first of which is :math:`X_0`; contamination
+replaces trajectories by ones that explode.
 """
 
 from __future__ import annotations
@@ -22,15 +20,13 @@ from itertools import pairwise
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Independent, Uniform
 
 from mindist import checks
-from mindist.tasks.lag_correlation import lag_correlation
-from mindist.tasks.set_network import SetNetwork
-from mindist.tasks.task import Task
+from mindist.tasks.task import Task, lag_correlation, long_enough
 
-LOW, HIGH = (0.0, -2.0), (2.0, 2.0)
+LOW, HIGH = torch.tensor([[0.0, -2.0], [2.0, 2.0]])
 
 
 @dataclass(frozen=True)
@@ -38,11 +34,11 @@ class OrnsteinUhlenbeckTask(Task):
     """Speed and log level of mean reversion, from short noisy trajectories.
 
     Arguments:
-        num_obs: N, the default number of trajectories of a dataset.
-        num_times: T, the number of values of a trajectory, the initial one included.
-        step: The time between two values.
-        variance: sigma^2, of the noise in a unit of time.
-        start: X_0.
+        num_obs: Default number N of trajectories of a dataset.
+        num_times: Number T of values of a trajectory, the initial one included.
+        step: Time between two values.
+        variance: Variance sigma^2 of the noise in a unit of time.
+        start: Initial value X_0.
 
     Example:
         >>> task, generator = OrnsteinUhlenbeckTask(), torch.Generator().manual_seed(0)
@@ -75,40 +71,34 @@ Ornstein-Uhlenbeck process
 
     def __post_init__(self) -> None:
         checks.positive(self.num_obs, "num_obs")
-        if self.num_times < 3:
-            raise ValueError(
-                "num_times: expected at least 3 values of a trajectory, which a lag-1 correlation "
-                f"needs, got {self.num_times}."
-            )
+        long_enough(self.num_times, "num_times", "values of a trajectory")
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """The shape of one trajectory."""
+        """Shape of one trajectory."""
         return (self.num_times,)
 
     @property
     def prior(self) -> Independent[Uniform]:
         """The uniform prior on a box, as a torch distribution."""
-        return Independent(Uniform(torch.tensor(LOW), torch.tensor(HIGH)), 1)
+        return Independent(Uniform(LOW, HIGH), 1)
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
-        """Parameters `(num, 2)` from the prior."""
-        low, high = torch.tensor(LOW), torch.tensor(HIGH)
-        return low + (high - low) * torch.rand(num, 2, generator=generator)
+        """Draw parameters `(num, 2)` from the prior."""
+        return LOW + (HIGH - LOW) * torch.rand(num, 2, generator=generator)
 
     def simulate(
         self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
     ) -> Tensor:
-        """Trajectories `(B, N, T)` given parameters `(B, 2)`."""
-        box = "0 <= theta_1 <= 2 and -2 <= theta_2 <= 2"
-        theta = checks.parameters(theta, self.prior, box)
+        """Simulate trajectories `(B, N, T)` given parameters `(B, 2)`."""
+        theta = checks.parameters(theta, self.prior, "0 <= theta_1 <= 2 and -2 <= theta_2 <= 2")
         N = checks.size(num_observations, self.num_obs)
         return self._trajectories(theta, N, self.variance, generator)
 
     def _trajectories(
         self, theta: Tensor, num: int, variance: float, generator: torch.Generator
     ) -> Tensor:
-        """Trajectories `(B, num, T)` for any parameters `(B, 2)`."""
+        """Simulate trajectories `(B, num, T)` for any parameters `(B, 2)`."""
         # Time comes first while stepping, so that each step reads and writes memory in order.
         x = torch.randn(self.num_times, len(theta), num, generator=generator)
         x *= (variance * self.step) ** 0.5
@@ -121,7 +111,7 @@ Ornstein-Uhlenbeck process
 
     @staticmethod
     def summary(x: Tensor) -> Tensor:
-        """Mean, variance and lag-1 correlation `(B, 3)` over trajectories and times `(B, N, T)`."""
+        """Return mean, variance and lag-1 correlation `(B, 3)` over all values of `(B, N, T)`."""
         x = checks.datasets(x, x.shape[-1:])
         values = x.flatten(1)
         correlation = lag_correlation(x[..., :-1].flatten(1), x[..., 1:].flatten(1))
@@ -136,26 +126,10 @@ Ornstein-Uhlenbeck process
         variance: float = 0.5,
         generator: torch.Generator,
     ) -> Tensor:
-        """Trajectories `(B, N, T)`, each replaced with probability epsilon.
-
-        Arguments:
-            x: Clean datasets `(B, N, T)`.
-            epsilon: Contaminated fraction.
-            theta: Parameters of the contamination, which may lie outside the prior.
-            variance: Its sigma^2.
-            generator: Chooses trajectories and draws their replacements.
-        """
+        """Replace trajectories of `(B, N, T)` by ones of other `theta`, in the prior or not."""
         x = checks.datasets(x, self.event_shape)
         replaced = torch.rand(x.shape[:2], generator=generator) < checks.fraction(epsilon)
-        strange = torch.tensor([tuple(theta)])
+        other, num = torch.tensor([tuple(theta)]), int(replaced.sum())
         result = x.clone()
-        drawn = self._trajectories(strange, int(replaced.sum()), variance, generator)
-        result[replaced] = drawn[0].to(x.dtype)
+        result[replaced] = self._trajectories(other, num, variance, generator)[0].to(x.dtype)
         return result
-
-    def summary_network(self, width: int = 64) -> nn.Module:
-        """A fully connected network on a set of trajectories, `(B, N, T)` to `(B, 3)`.
-
-        The "learned encoder" of the paper's appendix, to be trained jointly with an NPE and frozen.
-        """
-        return SetNetwork(self.num_times, width, self.dim_summary)

@@ -13,26 +13,25 @@ from day 0 with :math:`(S, I, R) = (0.999, 0.001, 0)`. Stepping the transmission
 
 .. math:: db = \eta (\beta - b) \, dt + \sigma \sqrt{\gamma |b|} \, dW_t ,
 
-is the same Euler-Maruyama scheme, and stays well scaled where :math:`\gamma` is tiny and
-:math:`R_0` huge. R is never needed: :math:`R = 1 - S - I` at every step.
-
-Contamination is late reporting: of the counts of Saturday and Sunday 5% are reported on Monday.
+is the same Euler-Maruyama scheme, and stays well scaled where :math:`\gamma` is tiny.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
+from torch.distributions import Distribution, biject_to, constraints
+from torch.distributions.transforms import IndependentTransform, Transform
+from torch.nn.functional import logsigmoid
 
 from mindist import checks
-from mindist.tasks.lag_correlation import lag_correlation
-from mindist.tasks.set_network import Asinh, SetNetwork
-from mindist.tasks.task import Task
-from mindist.tasks.triangle import UniformTriangle
+from mindist.tasks.task import SetNetwork, Task, lag_correlation, long_enough
 
 BOUND = 0.5  # of beta; the paper's prior
 INFECTED = 1e-3  # fraction of the population on day 0; the paper's initial state
@@ -42,16 +41,109 @@ BLOCK = 20_000  # trajectories stepped at once: what one step touches stays in t
 THREADED = 2**15  # values from which on torch splits an operation between threads
 
 
+class InTriangle(constraints.Constraint):
+    """Constrain vectors (beta, gamma) to 0 < gamma < beta < 0.5."""
+
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        """Return whether vectors `(..., 2)` lie in the triangle, `(...)`."""
+        beta, gamma = value.unbind(-1)
+        return (gamma > 0) & (gamma < beta) & (beta < BOUND)
+
+
+class NestedSigmoids(Transform):
+    r"""Map the plane onto the triangle, for samplers that want unbounded parameters.
+
+    .. math:: (u, v) \mapsto (\beta, \gamma) = c \, (\varsigma(u), \varsigma(u) \varsigma(v)),
+        \qquad \varsigma(u) = 1 / (1 + e^{-u}) .
+    """
+
+    domain = codomain = constraints.real
+    bijective = True
+
+    def _call(self, x: Tensor) -> Tensor:
+        outer, inner = x.sigmoid().unbind(-1)
+        return BOUND * torch.stack([outer, outer * inner], -1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        beta, gamma = y.unbind(-1)
+        return torch.stack([beta / BOUND, gamma / beta], -1).logit()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the logarithms `(..., 2)` of d beta / du and d gamma / dv."""
+        return y.log() + logsigmoid(-x)
+
+
+biject_to.register(InTriangle, lambda _: IndependentTransform(NestedSigmoids(), 1))
+
+
+class UniformTriangle(Distribution):
+    """The uniform distribution on 0 < gamma < beta < 0.5, for torch and for sbi.
+
+    Outside its support it gives a log density of minus infinity, not an error as torch's do.
+
+    Example:
+        >>> UniformTriangle().log_prob(torch.tensor([[0.3, 0.1], [0.1, 0.3]])).exp()
+        tensor([8., 0.])
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+
+    def __init__(self) -> None:
+        super().__init__(event_shape=Size((2,)), validate_args=False)
+
+    @property
+    def support(self) -> InTriangle:
+        """Open triangle."""
+        return InTriangle()
+
+    @property
+    def mean(self) -> Tensor:
+        """Centre of mass."""
+        return torch.tensor([2 / 3, 1 / 3]) * BOUND
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of the larger and of the smaller of two uniform numbers."""
+        return torch.full((2,), BOUND**2 / 18)
+
+    def draw(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
+        """Draw `(*shape, 2)` from a generator: two uniform numbers, the larger one first."""
+        uniform = torch.rand((*shape, 2), generator=generator)
+        theta = BOUND * uniform.sort(-1, descending=True).values
+        outside = ~self.support.check(theta)  # an edge, about once in 10 million draws
+        if outside.any():
+            theta[outside] = self.draw((int(outside.sum()),), generator)
+        return theta
+
+    def sample(self, sample_shape: Any = Size()) -> Tensor:  # noqa: B008  (torch's own signature)
+        """Draw `(*sample_shape, 2)` from the global generator."""
+        return self.draw(Size(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log density `(...)` at vectors `(..., 2)`."""
+        return torch.where(self.support.check(value), math.log(2 / BOUND**2), -math.inf)
+
+
+class Asinh(nn.Module):
+    """The inverse hyperbolic sine, a logarithm for large values of either sign, as a layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return as many values as came in, none of them large."""
+        return x.asinh()
+
+
 @dataclass(frozen=True)
 class SIRTask(Task):
     """Infection and recovery rate of an epidemic, from daily counts of the infected.
 
     Arguments:
-        num_obs: N, the default number of trajectories of a dataset.
-        num_days: T, the number of daily counts of a trajectory, day 0 included.
-        population: People; the counts are this times the infected fraction.
-        reversion: eta, the speed at which R_0 returns to beta / gamma.
-        volatility: sigma, of R_0.
+        num_obs: Default number N of trajectories of a dataset.
+        num_days: Number T of daily counts of a trajectory, day 0 included.
+        population: Number of people; counts are this times the infected fraction.
+        reversion: Speed eta at which R_0 returns to beta / gamma.
+        volatility: Volatility sigma of R_0.
         steps_per_day: Euler-Maruyama steps in a day.
 
     Example:
@@ -59,9 +151,8 @@ class SIRTask(Task):
         >>> x = task.simulate(torch.tensor([[0.4, 0.1]]), generator=generator)
         >>> x.shape, task.summary(x).shape
         (torch.Size([1, 100, 365]), torch.Size([1, 6]))
-        >>> late = task.contaminate(x, 1.0, generator=generator)
-        >>> (late / x)[0, 0, :7]
-        tensor([1.0000, 0.9500, 0.9500, 1.0684, 1.0000, 1.0000, 1.0000])
+        >>> (task.contaminate(x, 1.0, generator=generator) / x)[0, 0, :5]
+        tensor([1.0000, 0.9500, 0.9500, 1.0684, 1.0000])
     """
 
     num_obs: int = 100
@@ -82,40 +173,34 @@ SIR with stochastic reproduction number
                  dR0 = eta (beta / gamma - R0) dt + sigma sqrt|R0| dW; counts 10,000 I, daily
   summary        log mean, log median, log peak, log day of the peak, log day of half the total,
                  lag-1 correlation, of each trajectory, averaged over trajectories
-  contamination  with probability epsilon, 5% of a trajectory's Saturday and Sunday counts are
-                 reported on the Monday after
-  defaults       N = 100, T = 365, eta = sigma = 0.05, (S, I, R) = (0.999, 0.001, 0) on day 0;
-                 10,000 simulations
+  contamination  with probability epsilon, 5% of weekend counts are reported on the Monday after
+  defaults       N = 100, T = 365, eta = sigma = 0.05, I = 0.001 on day 0; 10,000 simulations
   reference      Ward et al., Robust neural posterior estimation and statistical model criticism,
                  NeurIPS 2022"""
 
     def __post_init__(self) -> None:
         checks.positive(self.num_obs, "num_obs")
         checks.positive(self.steps_per_day, "steps_per_day")
-        if self.num_days < 3:
-            raise ValueError(
-                "num_days: expected at least 3 daily counts, which a lag-1 correlation needs, got "
-                f"{self.num_days}."
-            )
+        long_enough(self.num_days, "num_days", "daily counts")
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """The shape of one trajectory."""
+        """Shape of one trajectory."""
         return (self.num_days,)
 
     @property
     def prior(self) -> UniformTriangle:
         """The uniform prior of (beta, gamma) on the triangle, as a torch distribution."""
-        return UniformTriangle(BOUND)
+        return UniformTriangle()
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
-        """Parameters `(num, 2)`, beta and gamma, from the prior."""
+        """Draw parameters `(num, 2)`, beta and gamma, from the prior."""
         return self.prior.draw((num,), generator)
 
     def simulate(
         self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
     ) -> Tensor:
-        """Daily counts `(B, N, T)` given parameters `(B, 2)`, beta and gamma."""
+        """Simulate daily counts `(B, N, T)` given parameters `(B, 2)`, beta and gamma."""
         theta = checks.parameters(theta, self.prior, f"0 < gamma < beta < {BOUND}").float()
         N = checks.size(num_observations, self.num_obs)
         x = torch.empty(len(theta), N, self.num_days)
@@ -127,11 +212,10 @@ SIR with stochastic reproduction number
         return x
 
     def _infected(self, beta: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:
-        """Infected fractions `(T, M)` of M trajectories, time first to write memory in order."""
+        """Simulate infected fractions `(T, M)`, time first to write memory in order."""
         dt = 1 / self.steps_per_day
         decay, drift = 1 - self.reversion * dt, self.reversion * dt * beta
-        noise = self.volatility * (dt * gamma).sqrt()
-        recovery = gamma * dt
+        noise, recovery = self.volatility * (dt * gamma).sqrt(), gamma * dt
         I = torch.empty(self.num_days, len(beta))  # noqa: E741
         I[0] = INFECTED
         S, b = torch.full_like(beta, 1 - INFECTED), beta.clone()
@@ -154,44 +238,28 @@ SIR with stochastic reproduction number
 
     @staticmethod
     def summary(x: Tensor) -> Tensor:
-        """Six statistics of each trajectory, averaged over the dataset: `(B, N, T)` to `(B, 6)`.
+        """Return six statistics of each trajectory, averaged over `(B, N, T)` to `(B, 6)`.
 
-        Log mean, log median and log peak of the counts, log day of the peak, log day on which half
-        of the year's sum of counts is passed, and lag-1 correlation. Days are counted from 1, so
-        that their logarithms are finite. A mean, median or peak of zero, which no simulation has
-        but an observation may, counts as 1e-37 people; a constant trajectory has correlation 1. Of
-        an even number of days the median is the lower one.
+        Log mean, log median (the lower one) and log peak of the counts, log day of the peak, log
+        day on which half of the year's sum is passed, and lag-1 correlation. Days count from 1. A
+        mean, median or peak of zero, which an observation may have, counts as 1e-37 people.
         """
         x = checks.datasets(x, x.shape[-1:])
         rows = max(1, (THREADED - 1) // x.shape[-1])
-        parts = [_statistics(part) for part in x.flatten(0, 1).split(rows)]
-        statistics = torch.cat(parts)
+        statistics = torch.cat([_statistics(part) for part in x.flatten(0, 1).split(rows)])
         statistics[:, :5] = statistics[:, :5].clamp_min(TINY).log()
         return statistics.reshape(*x.shape[:2], 6).mean(1)
 
     def contaminate(
-        self,
-        x: Tensor,
-        epsilon: float,
-        *,
-        withheld: float = 0.05,
-        generator: torch.Generator,
+        self, x: Tensor, epsilon: float, *, withheld: float = 0.05, generator: torch.Generator
     ) -> Tensor:
-        """Daily counts `(B, N, T)`, each trajectory reported late with probability epsilon.
-
-        Arguments:
-            x: Clean datasets `(B, N, T)`.
-            epsilon: Contaminated fraction.
-            withheld: Fraction of the counts of Saturday and Sunday that is reported on the Monday
-                after; lost where the series ends before that Monday.
-            generator: Chooses trajectories.
-        """
+        """Report a fraction of weekend counts on Monday; drop it where the series ends before."""
         x, rate = checks.datasets(x, self.event_shape), checks.fraction(withheld, "withheld")
         late = torch.rand(x.shape[:2], generator=generator) < checks.fraction(epsilon)
         result = x.clone()
         counts = result[late]
-        missing = [rate * counts[:, day::7] for day in (SATURDAY, SATURDAY + 1)]
-        for day, lacking in zip((SATURDAY, SATURDAY + 1), missing, strict=True):
+        for day in (SATURDAY, SATURDAY + 1):
+            lacking = rate * counts[:, day::7]
             counts[:, day::7] -= lacking
             mondays = counts[:, MONDAY::7]
             mondays += lacking[:, : mondays.shape[1]]
@@ -199,25 +267,17 @@ SIR with stochastic reproduction number
         return result
 
     def summary_network(self, width: int = 64) -> nn.Module:
-        """A fully connected network on a set of trajectories, `(B, N, T)` to `(B, 6)`.
-
-        Its first layer compresses the counts, which range over orders of magnitude.
-        """
+        """Build a network `(B, N, T)` to `(B, 6)` on counts compressed by an inverse sinh."""
         return SetNetwork(self.num_days, width, self.dim_summary, Asinh())
 
 
 def _statistics(x: Tensor) -> Tensor:
-    """Of trajectories `(M, T)`: mean, median, peak, its day, half day, correlation, `(M, 6)`."""
+    """Return mean, median, peak, its day, half day, correlation of `(M, T)`, `(M, 6)`."""
     # Like all of a step, these operations stay on one thread; x.max(-1) or a logarithm would not.
     total = x.cumsum(-1)
     half_day = torch.searchsorted(total, total[:, -1:] / 2, right=True)[:, 0]
     half_day.clamp_max_(x.shape[-1] - 1)  # a total of zero has no half to pass
-    columns = [
-        x.mean(-1),
-        x.median(-1).values,
-        x.amax(-1),
-        x.argmax(-1) + 1,
-        half_day + 1,
-        lag_correlation(x[:, :-1], x[:, 1:]),
-    ]
+    sizes = (x.mean(-1), x.median(-1).values, x.amax(-1))
+    days = (x.argmax(-1) + 1, half_day + 1)
+    columns = (*sizes, *days, lag_correlation(x[:, :-1], x[:, 1:]))
     return torch.stack([column.to(x.dtype) for column in columns], -1)

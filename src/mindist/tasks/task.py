@@ -1,4 +1,4 @@
-r"""What a task is: everything that an experiment needs to know about one simulator.
+r"""What every task offers, and the parts that several tasks share.
 
 .. math::
     \theta \sim \pi, \qquad x_n \mid \theta \overset{iid}{\sim} p_\theta \; (n \leq N), \qquad
@@ -42,7 +42,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """The task's key in `mindist.tasks.TASKS`."""
+        """Key of the task in `mindist.tasks.TASKS`."""
 
     @property
     def card(self) -> str:
@@ -50,63 +50,110 @@ class Task(Protocol):
 
     @property
     def dim_theta(self) -> int:
-        """d_theta, the number of parameters."""
+        """Number of parameters, d_theta."""
 
     @property
     def dim_summary(self) -> int:
-        """d_s, the length of a summary."""
+        """Length of a summary, d_s."""
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """The shape of one observation."""
+        """Shape of one observation."""
 
     @property
     def num_obs(self) -> int:
-        """N, the default number of observations of a dataset."""
+        """Default number N of observations of a dataset."""
 
     @property
     def num_simulations(self) -> int:
-        """How many datasets the paper trains on."""
+        """Number of datasets that the paper trains on."""
 
     @property
     def prior(self) -> Distribution:
         """The prior, for sbi and for densities: `sample`, `log_prob`, `support`."""
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
-        """Parameters `(num, d_theta)` from the prior."""
+        """Draw parameters `(num, d_theta)` from the prior."""
 
     def simulate(
         self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
     ) -> Tensor:
-        """Datasets `(B, N, *event)`, float32, given parameters `(B, d_theta)` in the support."""
+        """Simulate datasets `(B, N, *event)`, float32, given `(B, d_theta)` in the support."""
 
     def summary(self, x: Tensor, /) -> Tensor:
-        """The paper's summaries `(B, d_s)` of datasets `(B, N, *event)`; finite, and picklable."""
+        """Return the paper's summaries `(B, d_s)` of datasets `(B, N, *event)`; picklable."""
 
     def contaminate(self, x: Tensor, epsilon: float, *, generator: torch.Generator) -> Tensor:
-        """Datasets with each observation contaminated with probability epsilon; `x` is kept."""
+        """Return a copy with each observation contaminated with probability epsilon."""
 
-    def summary_network(self) -> nn.Module:
-        """An untrained, permutation-invariant network `(B, N, *event)` to `(B, d_s)`."""
+    def summary_network(self, width: int = 64) -> nn.Module:
+        """Build the paper's learned summary, untrained: `(B, N, *event)` to `(B, d_s)`."""
+        return SetNetwork(torch.Size(self.event_shape).numel(), width, self.dim_summary)
 
     def simulate_chunks(
         self, num: int, *, generator: torch.Generator, chunk: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Parameters and datasets from the prior, a chunk at a time.
+        """Simulate from the prior, a chunk at a time.
 
-        All of a paper's training data at once can be gigabytes; summaries and embeddings are all
-        that has to be kept: `mds.fit(x for _, x in task.simulate_chunks(10_000, generator=g))`.
-
-        Arguments:
-            num: How many datasets in all.
-            generator: Where the draws come from; equal seeds and chunks give equal data.
-            chunk: How many datasets at once; by default about 16 MB of them.
-
-        Returns:
-            Pairs of parameters `(b, d_theta)` and datasets `(b, N, *event)`.
+        Yields pairs of parameters `(b, d_theta)` and datasets `(b, N, *event)`, `num` in all and
+        `chunk` at once, by default about 16 MB of them. `fit` takes such a stream:
+        `mds.fit(x for _, x in task.simulate_chunks(10_000, generator=g))`.
         """
         size = 4 * self.num_obs * torch.Size(self.event_shape).numel()
         chunk = max(1, CHUNK_BYTES // size) if chunk is None else checks.positive(chunk, "chunk")
         for first in range(0, num, chunk):
             theta = self.sample_prior(min(chunk, num - first), generator)
             yield theta, self.simulate(theta, generator=generator)
+
+
+class SetNetwork(nn.Module):
+    r"""A permutation-invariant network :math:`f(x_{1:N}) = \rho(\frac1N \sum_n \phi(x_n))`.
+
+    An `encoder`, if given, takes observations `(..., *event)` to `(..., inputs)` before
+    :math:`\phi`; both networks have layers of `width` units. Reference: Zaheer et al., Deep Sets,
+    NeurIPS 2017.
+
+    Example:
+        >>> SetNetwork(5, 16, 2)(torch.randn(3, 100, 5)).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(
+        self, inputs: int, width: int, outputs: int, encoder: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        first = [] if encoder is None else [encoder]
+        self.phi = nn.Sequential(
+            *first, nn.Linear(inputs, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
+        )
+        self.rho = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return summaries `(B, outputs)` of datasets `(B, N, *event)`."""
+        result: Tensor = self.rho(self.phi(x).mean(-2))
+        return result
+
+
+def lag_correlation(before: Tensor, after: Tensor) -> Tensor:
+    """Return Pearson's correlation over the last axis of values with those one step later.
+
+    Where either is constant, nothing changes from one step to the next, and the result is 1.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 2.0, 3.0, 5.0], [4.0, 4.0, 4.0, 4.0]])
+        >>> lag_correlation(x[:, :-1], x[:, 1:])
+        tensor([0.9820, 1.0000])
+    """
+    a = before - before.mean(-1, keepdim=True)
+    b = after - after.mean(-1, keepdim=True)
+    scale = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
+    covariance = a.mul_(b).sum(-1)
+    return torch.where(scale > 0, covariance / scale, 1.0)
+
+
+def long_enough(length: int, name: str, what: str) -> None:
+    """Raise where a trajectory is too short for a lag-1 correlation."""
+    if length < 3:
+        raise ValueError(
+            f"{name}: expected at least 3 {what}, which a lag-1 correlation needs, got {length}."
+        )

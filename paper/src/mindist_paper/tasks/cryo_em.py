@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Uniform
 
 from mindist import checks
-from mindist.tasks.set_network import SetNetwork
-from mindist.tasks.task import Task
+from mindist.tasks.task import SetNetwork, Task
 from mindist.threads import one_thread
 from mindist_paper.tasks.image_formation import Microscope, standardise
 from mindist_paper.tasks.molecule import Molecule, synthetic_chain

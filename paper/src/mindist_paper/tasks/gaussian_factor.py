@@ -29,8 +29,7 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 
 from mindist import checks
 from mindist.tasks.gaussian import GaussianTask
-from mindist.tasks.set_network import SetNetwork
-from mindist.tasks.task import Task
+from mindist.tasks.task import SetNetwork, Task
 
 _LOCATION = GaussianTask()
 
