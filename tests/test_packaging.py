@@ -14,7 +14,7 @@ OPTIONAL = {
     "matplotlib", "nflows", "pandas", "pyarrow", "ray", "rich", "sbi", "seaborn", "sklearn",
     "typer", "xarray", "zarr", "zuko"
 }  # fmt: skip
-LATER = {"numba", "llvmlite", "scipy"}  # imported by the first embedding, or the first detector
+LATER = {"scipy"}  # imported by the first detector
 
 
 def test_importing_and_displaying_brings_no_optional_library() -> None:
@@ -54,7 +54,7 @@ def test_root_module_is_short_and_keeps_its_promises() -> None:
 def test_core_needs_few_packages() -> None:
     requirements = [r for r in metadata.requires("mindist") or [] if "extra ==" not in r]
     names = {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
-    assert names == {"torch", "lazy_loader", "numba", "numpy", "scipy", "safetensors", "tqdm"}
+    assert names == {"torch", "lazy_loader", "numpy", "scipy", "safetensors", "tqdm"}
 
 
 def test_types_are_shipped() -> None:

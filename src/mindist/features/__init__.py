@@ -1,6 +1,6 @@
 """Representations of observations, random Fourier features, their bandwidth, mean embeddings.
 
-May import: torch, NumPy, numba (in `waves.py`, at the first embedding), `mindist.summarise`,
+May import: torch, NumPy, `mindist.summarise`, `mindist.threads`,
 `mindist.layout`, `mindist.storage`, `mindist.checks`, `mindist.protocols`.
 """
 

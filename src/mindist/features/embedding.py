@@ -12,13 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mindist.features import fast
 from mindist.features.fourier import FourierFeatures
 from mindist.features.representation import Representation, restore_representation
 from mindist.protocols import State
@@ -95,21 +93,7 @@ class Embedding:
 
     def _mean(self, seen: Tensor) -> Tensor:
         """The same of represented observations `(B, N, D)`."""
-        turns = self._turns
-        if turns is None or seen.dtype != turns.dtype or not fast.serves(seen):
-            return torch.cat([z.mean(self._event(seen)) for z in self._kernels], dim=1)
-        return fast.mean_waves(seen, turns, self.features.scale, groups=2)
-
-    @cached_property
-    def _turns(self) -> Tensor | None:
-        """The frequencies of two kernels side by side, float32: one product makes all phases.
-
-        None where there is one kernel, or kernels of different sizes, or no compiled ones.
-        """
-        weights = [z.weight for z in self._kernels]
-        if self.local is None or self.total != 2 * self.num_features or not fast.serves(*weights):
-            return None
-        return torch.cat([z.turns(torch.float32) for z in self._kernels], dim=1)
+        return torch.cat([z.mean(self._event(seen)) for z in self._kernels], dim=1)
 
     @property
     def total(self) -> int:

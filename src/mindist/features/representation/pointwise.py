@@ -6,18 +6,13 @@ r"""Each value by itself: as it is, standardised, or through a signed logarithm.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mindist.features.fast import serves
 from mindist.features.representation.base import StoredRepresentation
 from mindist.features.representation.scale import MAX_OBSERVATIONS, moments, some, typical
-from mindist.threads import ranges, team
-
-WORTH_SHARING = 2**20  # numbers: 1 ms of one core
 
 
 @dataclass(frozen=True)
@@ -91,10 +86,10 @@ class SignedLog(StoredRepresentation):
 
 
 def asinh(x: Tensor, unit: Tensor) -> Tensor:
-    r""":math:`\operatorname{asinh}(x / c)` to rounding, for float32 by a compiled loop.
+    r"""Return :math:`\operatorname{asinh}(x / c)`, differentiable.
 
-    `torch.asinh` takes ten times as long; NumPy's, here for float64, six times less than that
-    where the processor has long vector instructions, and as long where not.
+    Without a gradient to follow NumPy computes it, which takes .7 ns for a number in float32 and
+    2 ns in float64, torch 17 ns.
 
     Arguments:
         x: Numbers, any shape.
@@ -104,15 +99,7 @@ def asinh(x: Tensor, unit: Tensor) -> Tensor:
         >>> asinh(torch.tensor([0.0, -2.0, 2e-6, 2e30]), torch.tensor(2.0))
         tensor([ 0.0000e+00, -8.8137e-01,  1.0000e-06,  6.9771e+01])
     """
-    unit = unit.to(x.dtype)
-    if not serves(x):
-        return torch.asinh(x / unit)
-    if x.dtype != torch.float32:
-        return torch.from_numpy(np.asarray(np.arcsinh((x / unit).numpy())))
-    from mindist.features.representation.pointwise_loops import signed_log
-
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    loop = partial(signed_log, x.reshape(-1).numpy(), unit.numpy()[()], out.view(-1).numpy())
-    with team(worth=x.numel() >= WORTH_SHARING) as threads:
-        threads.do(loop, ranges(x.numel(), threads.size))
-    return out
+    ratio = x / unit.to(x.dtype)
+    if ratio.requires_grad or ratio.device.type != "cpu":
+        return torch.asinh(ratio)
+    return torch.from_numpy(np.arcsinh(ratio.numpy()))
