@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import mindist
 from mindist.cli import app
-from mindist.named import load_named
+from mindist.cli.user_code import load_named
 from mindist.simulation.estimate import estimate
 from mindist.simulation.plan import Settings
 from mindist.simulation.sources import Sources

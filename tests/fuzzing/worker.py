@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzzing.targets import TARGETS, Target
-from mindist.observed.hdf5 import PROGRAM
+from mindist.observed.arrays import HDF5_PROGRAM
 
 MEMORY = 16 * 2**30  # address space: torch alone reserves several GB, and touches little of it
 # What would show that a file runs something: a program, another process, the net, a pickle.
@@ -40,10 +40,11 @@ class Watch:
 
 
 def _own(event: str, arguments: Any) -> bool:
-    """What mindist does itself: folders of a results store, and HDF5's process after a crash."""
+    """What mindist does itself: folders of a results store, and HDF5's process."""
     if event == "os.mkdir":
-        return Path(str(arguments[0])).name in ("cells", "trained")
-    return event == "subprocess.Popen" and list(arguments[1]) == [sys.executable, str(PROGRAM)]
+        name = Path(str(arguments[0])).name
+        return name in ("cells", "trained") or name.startswith("mindist-hdf5-")
+    return event == "subprocess.Popen" and list(arguments[1]) == [sys.executable, str(HDF5_PROGRAM)]
 
 
 def prepare(folder: Path, target: Target, seeds: list[Path], index: int, seed: int) -> Path:

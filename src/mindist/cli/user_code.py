@@ -6,19 +6,21 @@ messages; they are not followed.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
+from functools import reduce
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from mindist.cli.status import UsageError
-from mindist.named import load_named
 
 _named: set[Path] = set()  # files whose errors are the user's
 
 
 def load_user_code(name: str, option: str) -> Any:
-    """The object of that name; it executes the file or imports the module.
+    """Return the object of that name; executes the file or imports the module.
 
     Arguments:
         name: Such as `"model.py:summary"`.
@@ -40,7 +42,7 @@ def load_user_code(name: str, option: str) -> Any:
 
 
 def place_in_user_code(error: BaseException) -> str | None:
-    """Where in the user's files an error arose, in words; None if it did not arise there."""
+    """Say where in the user's files an error arose; None if it did not arise there."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename) in _named:
         return Path(error.filename).name
     frames = traceback.extract_tb(error.__traceback__)
@@ -52,4 +54,69 @@ def place_in_user_code(error: BaseException) -> str | None:
     return where if last.name == "<module>" else f"{last.name} ({where[:-1]})"
 
 
-__all__ = ["load_user_code", "place_in_user_code"]
+def load_named(name: str, argument: str) -> Any:
+    """Return the object that a name of the command line stands for; its code is executed.
+
+    Functions of a file are not importable elsewhere: they are sent to other processes by value.
+
+    Arguments:
+        name: Such as `"package.model:simulator"` or `"model.py:task.simulate"`.
+        argument: Of the command, for error messages.
+
+    Example:
+        >>> load_named("math:pi", "PRIOR")
+        3.141592653589793
+        >>> load_named("math", "PRIOR")
+        Traceback (most recent call last):
+            ...
+        ValueError: PRIOR: expected module:attribute or file.py:attribute, got 'math'.
+    """
+    where, colon, attribute = name.rpartition(":")
+    if not (where and colon and attribute):
+        raise ValueError(
+            f"{argument}: expected module:attribute or file.py:attribute, got {name!r}."
+        )
+    module = _run(Path(where), argument) if where.endswith(".py") else _import(where, argument)
+    try:
+        return reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        raise ValueError(f"{argument}: {where} has no {attribute!r}. {_known(module)}") from None
+
+
+def _known(module: ModuleType) -> str:
+    """Say what a module defines; what it has imported as a whole is left out."""
+    mine = [k for k, v in vars(module).items() if k[0] != "_" and not isinstance(v, ModuleType)]
+    return f"It has {', '.join(sorted(mine)[:20])}." if mine else "It defines nothing."
+
+
+_files: dict[Path, ModuleType] = {}  # each is executed once: its parts may belong together
+
+
+def _run(path: Path, argument: str) -> ModuleType:
+    path = path.expanduser().resolve()
+    if path in _files:
+        return _files[path]
+    if not path.is_file():
+        raise ValueError(f"{argument}: there is no file {path}.")
+    # Not in sys.modules: its functions are pickled by value. Its neighbours can be imported.
+    module = ModuleType(f"{path.stem} (named on the command line)")
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), module.__dict__)
+    _files[path] = module
+    return module
+
+
+def _import(name: str, argument: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and what it imports is not
+        raise ValueError(f"{argument}: no module named {name!r}; a file ends in .py.") from None
+
+
+__all__ = ["load_named", "load_user_code", "place_in_user_code"]

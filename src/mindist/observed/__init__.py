@@ -1,12 +1,116 @@
-"""Observed data as people have it: npy, npz, CSV, Parquet, HDF5 and Zarr, one file for each format.
+"""Observed data from npy, npz, CSV, Parquet, HDF5 and Zarr files: `read_observed`.
 
-`read_observed` gives an `Observed`, datasets `(N_i, *event)` that are read when they are asked for.
-Reading executes nothing that a file says and opens no other file. A format's library is imported in
-its one file, once such a file is read.
-May import: torch, NumPy, `mindist.parquet` and the layers below it.
+Reading executes nothing that a file says and opens no other file. A format's library is imported
+once such a file is read. May import: torch, NumPy, `storage`, `checks`.
 """
 
-from mindist.observed.datasets import Observed, ObservedBatch
-from mindist.observed.reading import read_observed
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mindist import checks
+from mindist.observed.arrays import read_hdf5, read_npy, read_npz, read_zarr
+from mindist.observed.source import MAX_BYTES, Observed, ObservedBatch, Request, Source
+from mindist.observed.tables import read_csv, read_parquet
+
+READERS: dict[str, Callable[[Request], Source]] = {
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".txt": read_csv,
+    ".parquet": read_parquet,
+    ".pq": read_parquet,
+    ".h5": read_hdf5,
+    ".hdf5": read_hdf5,
+    ".zarr": read_zarr,
+}
+
+
+def read_observed(
+    path: str | os.PathLike[str],
+    *,
+    event_shape: Sequence[int] | None = None,
+    key: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    dataset: str | None = None,
+    missing: str = "error",
+    max_bytes: int = MAX_BYTES,
+) -> Observed:
+    """Read observed data from a file: one dataset, or many of equal or different lengths.
+
+    The name tells the format: .npy, .npz, .csv (also .tsv and .txt), .parquet, .h5 or .hdf5, and
+    .zarr, a folder. Nothing in a file is executed, no object is unpickled, and no other file that
+    it names is opened.
+
+    Arguments:
+        path: The file.
+        event_shape: The shape of one observation, `mds.event_shape` of a fitted estimator. An array
+            is one dataset `(N, *event)` or many, `(B, N, *event)`, and without it only an array
+            `(N,)` is clear. The columns of a table are reshaped to it.
+        key: Which array of a file that holds several; a list of them, or `"*"` for all, each of
+            which is one dataset (or many, if the event shape says so).
+        columns: Which columns of a table are the observation, by default all of numbers.
+        dataset: Which column of a table says to which dataset a row belongs; by default all rows
+            are one dataset.
+        missing: What to do about observations with a missing, NaN or infinite value: `"error"`, or
+            `"drop"` to leave them out; the result says how many there were.
+        max_bytes: How much data a file may say that it holds, which can be far more than its size.
+
+    Returns:
+        The datasets, which are read when they are asked for.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is damaged or hostile, or it is not clear what is meant.
+        ImportError: The library for this format is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> path = tempfile.mkdtemp() + "/x.npy"
+        >>> np.save(path, np.zeros((5, 100, 2)))
+        >>> observed = read_observed(path, event_shape=(2,))
+        >>> observed
+        Observed(5 datasets of 100 observations of shape (2,))
+        >>> observed.stack().shape
+        torch.Size([5, 100, 2])
+    """
+    file = Path(path)
+    reader = _reader(file)
+    checks.choice(missing, ("error", "drop"), "missing")
+    event = None if event_shape is None else tuple(int(size) for size in event_shape)
+    is_table = reader in (read_csv, read_parquet)
+    if not is_table and (columns is not None or dataset is not None):
+        raise ValueError(
+            f"columns, dataset: expected None for {file.suffix} files, which are no tables."
+        )
+    if is_table and key is not None:
+        raise ValueError("key: expected None for a table. Choose its columns with columns=[...].")
+    source = reader(Request(file, event, key, columns, dataset, max_bytes))
+    observed = Observed.read(source, missing)
+    if not sum(observed.lengths):
+        raise ValueError(f"path: {file} holds no complete observation.")
+    return observed
+
+
+def _reader(file: Path) -> Callable[[Request], Source]:
+    reader = READERS.get(file.suffix.lower())
+    if reader is None:
+        raise ValueError(
+            f"path: expected a file whose name ends in {', '.join(READERS)}, got {file.name!r}. "
+            "Rename or convert it."
+        )
+    if not file.exists():
+        raise FileNotFoundError(f"path: there is no file {file}.")
+    if not (file.is_dir() if reader is read_zarr else file.is_file()):
+        kind = "folder" if reader is read_zarr else "regular file"
+        raise ValueError(
+            f"path: expected a {kind} for {file.suffix}, got something else at {file}."
+        )
+    return reader
+
 
 __all__ = ["Observed", "ObservedBatch", "read_observed"]

@@ -1,45 +1,29 @@
-"""What a file format has to give, and the errors that all formats share."""
+"""What the user asks of a file, and the datasets that come out of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from mindist import checks
 
 MAX_BYTES = 2**32
-
-
-class Source(Protocol):
-    """Datasets in a file."""
-
-    @property
-    def names(self) -> Sequence[Any]:
-        """What each dataset is called: its number, its key, or its value in a column."""
-
-    @property
-    def event_shape(self) -> tuple[int, ...]:
-        """The shape of one observation."""
-
-    def __iter__(self) -> Iterator[NDArray[Any]]:
-        """The datasets `(N_i, *event)` in order, each read when it is asked for."""
+BUFFER_BYTES = 2**28  # of datasets that wait for others of their length
+ARGUMENTS = ("path", "key", "columns", "dataset")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user said about a file.
-
-    Arguments:
-        path: The file or, for Zarr, the folder.
-        event_shape: The shape of one observation, if it is known.
-        key: Which array, or arrays, of a file with several.
-        columns: Which columns of a table are the observation.
-        dataset: Which column of a table says to which dataset a row belongs.
-        max_bytes: How much the data may take when they are read.
-    """
+    """The arguments of `read_observed`, and the errors that all formats share."""
 
     path: Path
     event_shape: tuple[int, ...] | None = None
@@ -48,29 +32,24 @@ class Request:
     dataset: str | None = None
     max_bytes: int = MAX_BYTES
 
-    def unreadable(self, kind: str, error: BaseException | str) -> ValueError:
-        """The error for a file that its library cannot read."""
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        why = (text.splitlines() or [""])[0][:200]
-        return ValueError(
-            f"path: {self.path} cannot be read as {kind} ({why}). It may be damaged, or of another "
-            "format than its name says."
-        )
-
     @contextmanager
-    def reading(self, kind: str, broken: tuple[type[BaseException], ...]) -> Iterator[None]:
-        """Turn what a library says of a broken file into one kind of error, which names the file.
-
-        Arguments:
-            kind: The format.
-            broken: Exceptions that its library has for a broken file.
-        """
+    def reading(self, kind: str) -> Iterator[None]:
+        """Turn whatever a library raises on a broken file into a ValueError that names the file."""
         try:
             yield
-        except broken as error:
-            if isinstance(error, ValueError) and str(error).startswith(("path: ", "columns: ")):
-                raise  # said already
-            raise self.unreadable(kind, error) from error
+        except ImportError as error:
+            raise ImportError(
+                f"{kind} files need {error.name}. Install it: pip install 'mindist[files]'"
+            ) from error
+        except Exception as error:
+            if isinstance(error, ValueError) and str(error).split(":")[0] in ARGUMENTS:
+                raise  # one of ours
+            kind_of_error = "" if type(error) is ValueError else f"{type(error).__name__}: "
+            why = (f"{kind_of_error}{error}".splitlines() or [""])[0][:200]
+            raise ValueError(
+                f"path: {self.path} cannot be read as {kind} ({why}). It may be damaged, or of "
+                "another format than its name says."
+            ) from error
 
     def check_size(self, size: int) -> None:
         """Refuse what would take too much memory or disk once it is decompressed."""
@@ -82,17 +61,171 @@ class Request:
             )
 
 
-def needs(library: str, kind: str) -> ImportError:
-    """The error for a library that is not installed."""
-    return ImportError(f"{kind} files need {library}. Install it: pip install 'mindist[files]'")
-
-
 def not_numbers(where: str, what: object) -> ValueError:
-    """The error for text, dates, objects or complex numbers."""
+    """Return the error for text, dates, objects or complex numbers."""
     return ValueError(
         f"{where}: expected real numbers, got {what}. Objects are not read, because that would run "
         "what the file says; save plain numbers, for example with array.astype('float64')."
     )
 
 
-__all__ = ["MAX_BYTES", "Request", "Source", "needs", "not_numbers"]
+class Source(NamedTuple):
+    """Datasets in a file: their names, the shape of an observation, and a way to read them."""
+
+    names: Sequence[Any]
+    event_shape: tuple[int, ...]
+    read: Callable[[], Iterator[NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class ObservedBatch:
+    """Datasets of one length.
+
+    Arguments:
+        index: Which of the datasets they are.
+        x: The datasets `(B, N, *event)`.
+
+    Example:
+        >>> import torch
+        >>> batch = ObservedBatch((0, 2), torch.zeros(2, 10, 1))
+        >>> [(i, tuple(x.shape)) for i, x in zip(batch.index, batch.x)]
+        [(0, (10, 1)), (2, (10, 1))]
+    """
+
+    index: tuple[int, ...]
+    x: Tensor
+
+
+@dataclass(frozen=True)
+class Observed:
+    r"""Observed datasets `(N_i, *event)` in a file.
+
+    It iterates over the datasets as tensors, and keeps none. The file was read through once when
+    this was made: lengths and missing values are known.
+
+    Arguments:
+        names: What the datasets are called: numbers, keys, or values in a column of a table.
+        event_shape: The shape of one observation.
+        lengths: N_i, the observations in each dataset, without those that are dropped.
+        dropped: How many observations of each dataset are dropped for a missing value.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from mindist import read_observed
+        >>> path = Path(tempfile.mkdtemp()) / "x.csv"
+        >>> _ = path.write_text("run,x,y\na,1,2\na,3,4\nb,5,6\n")
+        >>> observed = read_observed(path, dataset="run")
+        >>> observed
+        Observed(2 datasets of 1 to 2 observations of shape (2,))
+        >>> observed["a"]
+        tensor([[1., 2.],
+                [3., 4.]], dtype=torch.float64)
+        >>> [batch.index for batch in observed.batches()]
+        [(0,), (1,)]
+    """
+
+    names: tuple[Any, ...]
+    event_shape: tuple[int, ...]
+    lengths: tuple[int, ...]
+    dropped: tuple[int, ...]
+    _source: Source = field(repr=False, compare=False)
+
+    @classmethod
+    def read(cls, source: Source, missing: str) -> Observed:
+        """Read through a source; missing values are an `"error"`, or something to `"drop"`."""
+        names, lengths, dropped, first = tuple(source.names), [], [], ""
+        for name, x in zip(names, source.read(), strict=True):
+            wrong = ~_complete(x)
+            if wrong.any() and not first:
+                first = f"observation {wrong.argmax()} of dataset {str(name)[:80]!r}"
+            dropped.append(int(wrong.sum()))
+            lengths.append(len(x) - dropped[-1])
+        if first and missing == "error":
+            some, total = sum(map(bool, dropped)), sum(dropped) + sum(lengths)
+            raise ValueError(
+                f"missing: {sum(dropped)} of {total} observations, in {some} of {len(names)} "
+                f"datasets, have a missing, NaN or infinite value; the first is {first}. Pass "
+                "missing='drop' to leave such observations out, or impute them as the simulator "
+                "would produce them."
+            )
+        return cls(names, tuple(source.event_shape), tuple(lengths), tuple(dropped), source)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for x in self._source.read():
+            complete = _complete(x)
+            yield _tensor(x if complete.all() else x[complete])
+
+    def __getitem__(self, which: Any) -> Tensor:
+        """Return one dataset `(N, *event)` by its name or, if no name is that, its number.
+
+        Those before it are read too: to go through many, iterate.
+        """
+        if which in self.names:
+            which = self.names.index(which)
+        elif not isinstance(which, int) or not -len(self) <= which < len(self):
+            raise KeyError(f"There is no dataset {which!r} among {len(self)}: see names.")
+        return next(islice(self, which % len(self), None))
+
+    @property
+    def equal_length(self) -> bool:
+        """Whether all datasets have as many observations."""
+        return len(set(self.lengths)) <= 1
+
+    def stack(self) -> Tensor:
+        """Return all datasets as one batch `(B, N, *event)`; they must have equal lengths."""
+        if not self.equal_length:
+            raise ValueError(
+                f"Datasets of {min(self.lengths)} to {max(self.lengths)} observations are no "
+                "batch. Iterate over batches(), or over the datasets themselves."
+            )
+        return torch.stack(list(self))
+
+    def batches(self, size: int = 1_000) -> Iterator[ObservedBatch]:
+        """Yield batches of datasets of equal length, at most `size` in each, each dataset once.
+
+        Memory is bounded: datasets that wait for others of their length leave early once they take
+        more than 256 MB.
+        """
+        checks.positive(size, "size")
+        waiting: dict[int, list[tuple[int, Tensor]]] = {}
+        used = 0
+        for i, x in enumerate(self):
+            waiting.setdefault(len(x), []).append((i, x))
+            used += x.nbytes
+            full = len(waiting[len(x)]) == size
+            if full or used > BUFFER_BYTES:
+                length = len(x) if full else max(waiting, key=lambda n: len(waiting[n]) * n)
+                batch = _batch(waiting.pop(length))
+                used -= batch.x.nbytes
+                yield batch
+        yield from map(_batch, waiting.values())
+
+    def __repr__(self) -> str:
+        low, high = min(self.lengths), max(self.lengths)
+        sizes = f"{low}" if low == high else f"{low} to {high}"
+        text = f"{len(self)} datasets of {sizes} observations of shape {self.event_shape}"
+        some = sum(map(bool, self.dropped))
+        if some:
+            text += f"; {sum(self.dropped)} observations with missing values dropped from {some}"
+        return f"Observed({text})"
+
+
+def _batch(group: Sequence[tuple[int, Tensor]]) -> ObservedBatch:
+    return ObservedBatch(tuple(i for i, _ in group), torch.stack([x for _, x in group]))
+
+
+def _complete(x: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which observations `(N,)` of a dataset have finite values only."""
+    if x.dtype.kind != "f":
+        return np.ones(len(x), dtype=bool)
+    return np.asarray(np.isfinite(x).reshape(len(x), -1).all(1))
+
+
+def _tensor(x: NDArray[Any]) -> Tensor:
+    """Copy numbers to float32 if they are stored so, else to float64, which holds more of them."""
+    small = x.dtype.kind == "f" and x.dtype.itemsize <= 4
+    return torch.from_numpy(np.array(x, dtype=np.float32 if small else np.float64, order="C"))

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from mindist import storage
-from mindist.observed.zarr_metadata import BROKEN, Facts, of_version_3
 from mindist.simulation.bank_layout import ArrayLayout
 from mindist.simulation.extras import need
 from mindist.simulation.plan import MAX_CHUNK_BYTES
+from mindist.simulation.zarr_metadata import BROKEN, Facts, of_version_3
 
 CODECS = ["bytes", "zstd"]  # what mindist writes
 TENSOR_TYPES = ("float32", "float64", "int64")

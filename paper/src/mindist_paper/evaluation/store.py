@@ -27,7 +27,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mindist import parquet
+from mindist.observed.source import Request
+from mindist.observed.tables import opened_parquet
 from mindist.posteriors.guards import warn_user
 from mindist.storage import FullDiskError, read_json, room_for, write_whole
 from mindist_paper.evaluation.cell import RESULTS_VERSION, Cell, canonical
@@ -141,7 +142,7 @@ class Store:
         if not path.is_file():
             return None
         try:
-            with parquet.opened(path.read_bytes(), path, MAX_CELL_BYTES) as file:
+            with opened_parquet(Request(path, max_bytes=MAX_CELL_BYTES), path.read_bytes()) as file:
                 table = file.read()
                 metadata = table.schema.metadata or {}
                 why = "it belongs to another configuration"

@@ -22,7 +22,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mindist import parquet, storage
+from mindist import storage
+from mindist.observed.source import Request
+from mindist.observed.tables import opened_parquet
 from mindist.posteriors.guards import warn_user
 from mindist.storage import write_whole
 from mindist_paper.evaluation.cell import RESULTS_VERSION
@@ -126,7 +128,7 @@ def rows_as_parquet(rows: pd.DataFrame) -> bytes:
 def read_rows(path: Path) -> pd.DataFrame | None:
     """The rows of a Parquet file that is whole, else None."""
     try:
-        with parquet.opened(path.read_bytes(), path, MAX_CELL_BYTES) as file:
+        with opened_parquet(Request(path, max_bytes=MAX_CELL_BYTES), path.read_bytes()) as file:
             table = file.read()
         metadata = table.schema.metadata or {}
         if metadata.get(b"mindist.sha256") != checksum(table).encode():
