@@ -1,4 +1,4 @@
-r"""What `RobustPosterior` asks of a posterior over summaries, whatever library it comes from.
+r"""The protocol that `RobustPosterior` asks of a posterior over summaries, whatever its library.
 
 A posterior is a mixture of densities, each cut to the support of the prior:
 
@@ -22,16 +22,16 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+FUNCTION = "mindist.posteriors.callable_bridge"
+"""The bridge of functions, and of objects with a method `sample`."""
 BRIDGES = {
     "sbi": "mindist.posteriors.sbi_bridge",
     "bayesflow": "mindist.posteriors.bayesflow_bridge",
     "zuko": "mindist.posteriors.flow_bridge",
     "lampe": "mindist.posteriors.flow_bridge",
-    "ili": "mindist.posteriors.sampler_bridge",
+    "ili": FUNCTION,
 }
 """The bridge of each library, by the library's top-level package."""
-SAMPLER, FUNCTION = "mindist.posteriors.sampler_bridge", "mindist.posteriors.callable_bridge"
-"""The bridges of what has the methods of a posterior, and of any other function."""
 
 
 class Component(Protocol):
@@ -59,17 +59,23 @@ class Component(Protocol):
     def draw(
         self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
     ) -> Tensor:
-        """Draws `(num_samples, B, d_theta)` given summaries `(B, d_s)`, inside the prior or not."""
+        """Draw `(num_samples, B, d_theta)` given summaries `(B, d_s)`, inside the prior or not."""
 
     def in_support(self, theta: Tensor, /) -> Tensor:
-        """Whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
+        """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """log q, `(S, B)`, of parameters `(S, B, d_theta)` given summaries `(B, d_s)`."""
+        """Return log q, `(S, B)`, of parameters `(S, B, d_theta)` given summaries `(B, d_s)`."""
 
 
-class Queried(Protocol):
-    """What samples and log-probabilities ask of a posterior over summaries."""
+class Backend(Protocol):
+    """A posterior over summaries, seen through its library's bridge.
+
+    Example:
+        >>> backend: Backend = find_backend(lambda s, n: s + torch.randn(n, 1), torch.zeros(1, 2))
+        >>> backend.condition_shape, len(backend.components)
+        (torch.Size([2]), 1)
+    """
 
     @property
     def components(self) -> Sequence[Component]:
@@ -89,30 +95,20 @@ class Queried(Protocol):
 
     @property
     def version(self) -> Hashable:
-        """Changes whenever the posterior's weights do."""
+        """A value that changes whenever the posterior's weights do."""
 
     def to(self, device: torch.device) -> None:
         """Move the posterior."""
 
-
-class Backend(Queried, Protocol):
-    """A posterior over summaries, seen through its library's bridge.
-
-    Example:
-        >>> backend: Backend = find_backend(lambda s, n: s + torch.randn(n, 1), torch.zeros(1, 2))
-        >>> backend.condition_shape, len(backend.components)
-        (torch.Size([2]), 1)
-    """
-
     def sample_prior(self, num_samples: int) -> Tensor:
-        """Draws `(num_samples, d_theta)` from the prior."""
+        """Draw `(num_samples, d_theta)` from the prior."""
 
     def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
-        """The posterior's mode `(1, d_theta)` given `(1, d_s)`, by ascent from `(n, d_theta)`."""
+        """Return the mode `(1, d_theta)` given `(1, d_s)`, by ascent from `(n, d_theta)`."""
 
 
 def is_bounded(prior: Any) -> bool:
-    """Whether a prior's support is known to be, or may be, less than all of parameter space.
+    """Return whether a prior's support may be less than all of parameter space.
 
     Example:
         >>> from torch.distributions import Independent, Normal, Uniform
@@ -128,7 +124,7 @@ def is_bounded(prior: Any) -> bool:
 
 
 def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
-    """The backend of a posterior, from the bridge of the library that its class comes from.
+    """Return the backend of a posterior, from the bridge of the library that its class comes from.
 
     Arguments:
         posterior: A posterior over summaries of a library that has a bridge, an object with
@@ -155,26 +151,15 @@ def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
 
 
 def bridge_of(posterior: Any) -> str | None:
-    """The module of the bridge for a posterior, or None."""
+    """Return the module of the bridge for a posterior, or None."""
     if isinstance(posterior, type):
         return None
     for base in type(posterior).__mro__:
         package = base.__module__.partition(".")[0]
         if package in BRIDGES:
             return BRIDGES[package]
-        if base.__module__ == FUNCTION:
-            return FUNCTION
-    if callable(getattr(posterior, "sample", None)):
-        return SAMPLER
-    return FUNCTION if callable(posterior) else None
+    sampled = callable(getattr(posterior, "sample", None))
+    return FUNCTION if sampled or callable(posterior) else None
 
 
-__all__ = [
-    "BRIDGES",
-    "Backend",
-    "Component",
-    "Queried",
-    "bridge_of",
-    "find_backend",
-    "is_bounded",
-]
+__all__ = ["BRIDGES", "Backend", "Component", "bridge_of", "find_backend", "is_bounded"]

@@ -1,4 +1,4 @@
-"""Remembering results by the content of what they were computed from.
+"""Results remembered by the content of what they were computed from.
 
 A result is found again only by a digest of the bytes, shape and dtype of its input, so it cannot
 outlive an input that was changed in place.
@@ -10,25 +10,34 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+
+from mindist.adaptation import Adaptation, Status
+
+if TYPE_CHECKING:
+    from mindist.minimum_distance import MinimumDistance
+
+# Datasets, constants and modes remembered. A coverage check asks for the same few hundred or
+# thousand datasets first together, then one by one.
+CAPACITY = 4096
+MAX_BYTES = 2**26  # of remembered adaptations: some numbers for each observation
 
 Value = TypeVar("Value")
 
 
 def digest(x: Tensor) -> bytes:
-    """A fingerprint of a tensor's content, shape and dtype.
+    """Return a fingerprint of a tensor's content, shape and dtype.
 
     Example:
         >>> x = torch.zeros(3)
         >>> before = digest(x)
         >>> before == digest(torch.zeros(3)), before == digest(torch.zeros(3, 1))
         (True, False)
-        >>> _ = x.add_(1)
-        >>> before == digest(x)
-        False
     """
     content = hashlib.blake2b(repr((tuple(x.shape), x.dtype)).encode(), digest_size=16)
     content.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -36,9 +45,7 @@ def digest(x: Tensor) -> bytes:
 
 
 class Recent(Generic[Value]):
-    """The most recently used results, for any number of threads.
-
-    A pickled one is empty: results do not travel.
+    """The most recently used results, for any number of threads; empty after pickling.
 
     Example:
         >>> recent = Recent(2)
@@ -48,13 +55,13 @@ class Recent(Generic[Value]):
         (None, 'C')
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
-        """The result, or None."""
+        """Return the result, or None."""
         with self._lock:
             if key not in self._values:
                 return None
@@ -81,4 +88,83 @@ class Recent(Generic[Value]):
         return type(self), (self.capacity,)
 
 
-__all__ = ["Recent", "digest"]
+Place = tuple[Adaptation, int]
+"""An adaptation of a batch, and a row of it."""
+
+
+class Adaptations:
+    """`MinimumDistance.adapt`, remembered by the content of each dataset.
+
+    An adaptation is used again only for a dataset with the same bytes, shape and dtype, and only
+    while the estimator has the same fit and settings.
+
+    Arguments:
+        mds: A fitted `MinimumDistance`.
+    """
+
+    def __init__(self, mds: MinimumDistance) -> None:
+        self.mds = mds
+        self._state: tuple[Any, ...] = ()  # what the remembered were computed with
+        self._recent: Recent[Place] = Recent()
+
+    def __call__(self, x: Tensor) -> Adaptation:
+        """Return the adaptation of `(N, *event)` or `(B, N, *event)`, always as that of a batch.
+
+        Only what is not remembered is computed. What was never seen is handed to the estimator as
+        it was given, and checked there.
+        """
+        datasets = list(x) if x.dim() > len(self.mds.event_shape) + 1 else [x]
+        version = self._version()
+        keys = [(digest(dataset), version) for dataset in datasets]
+        found = {key: self._recent.get(key) for key in keys}
+        missing = {key: index for index, key in enumerate(keys) if found[key] is None}
+        if missing or not keys:
+            every = len(missing) == len(keys)
+            computed = self.mds.adapt(x if every else x[list(missing.values())])
+            computed = computed if computed.batched else _batch_of_one(computed)
+            if not keys:
+                return computed
+            found |= {key: (computed, row) for row, key in enumerate(missing)}
+            self._remember(list(missing), computed)
+        return _gather([place for key in keys if (place := found[key]) is not None])
+
+    def _version(self) -> tuple[Any, ...]:
+        """Return the estimator's fit and settings; where they have changed, forget everything."""
+        fitted = self.mds.fitted_
+        version = (id(fitted), self.mds.alpha, self.mds.search, self.mds.seed)
+        if self._state[:-1] != version:
+            self._recent.clear()
+            self._state = (*version, fitted)  # kept alive, so that its id stays its own
+        return version
+
+    def _remember(self, keys: list[Any], computed: Adaptation) -> None:
+        """Keep what was computed, or as much of the end of it as there is room for."""
+        values = vars(computed[0]).values()
+        room = MAX_BYTES // sum(value.nbytes for value in values if isinstance(value, Tensor))
+        self._recent.capacity = room = max(1, min(CAPACITY, room))
+        kept = computed if len(keys) <= room else computed[torch.arange(len(keys))[-room:]]
+        for row, key in enumerate(keys[-room:]):
+            self._recent.put(key, (kept, row))
+
+    def __len__(self) -> int:
+        return len(self._recent)
+
+
+def _batch_of_one(adaptation: Adaptation) -> Adaptation:
+    tensors = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}
+    return replace(adaptation, **tensors, status=(Status(adaptation.status),))
+
+
+def _gather(places: list[Place]) -> Adaptation:
+    """Join rows of several adaptations into one of a batch, with tensors of its own."""
+    batches = {id(batch): batch for batch, _ in places}
+    rows: dict[int, list[int]] = {key: [] for key in batches}
+    order: dict[int, list[int]] = {key: [] for key in batches}
+    for index, (batch, row) in enumerate(places):
+        rows[id(batch)].append(row)
+        order[id(batch)].append(index)
+    parts = [batch[torch.tensor(rows[key])] for key, batch in batches.items()]
+    return Adaptation.join(parts)[torch.tensor([*chain(*order.values())]).argsort()]
+
+
+__all__ = ["Adaptations", "Recent", "digest"]

@@ -1,21 +1,189 @@
-r"""Any function as a posterior: :math:`f(s, n)` draws n parameters from :math:`p(\theta \mid s)`.
+r"""The bridge to posteriors of no library: functions, and objects with `sample(shape, x)`.
 
-For posteriors that no bridge knows: a sampler of one's own, another library, an exact posterior.
+.. math:: p(\theta \mid s) = q(\theta \mid s)\, 1[\theta \in \mathrm{supp}\, p(\theta)] / Z(s) ,
+
+with all of parameter space as the support where no prior is known. `Density` and `PlainBackend`
+do for any single density what `RobustPosterior` asks for beside drawing and evaluating it; bridges
+to flows and to BayesFlow are built on them.
+
+The posteriors of ltu-ili (`LampeEnsemble` and its members) have sbi's methods `sample(shape, x)`
+and `log_prob(theta, x)`, and so have many wrappers of one's own; x is the summary. ltu-ili rejects
+draws outside the prior itself, and where too few are inside it warns and returns draws from the
+prior instead.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mindist.posteriors.backend import Backend
-from mindist.posteriors.plain import over_summaries
-from mindist.posteriors.seeding import seed_for_others
+from mindist import checks
+from mindist.posteriors.backend import Backend, is_bounded
+from mindist.posteriors.guards import seed_for_others, seeded
+
+ASCENT_ITERATIONS = 1_000  # of Nelder and Mead's search, which takes some 100 for each parameter
+
+
+class Density(ABC):
+    r"""One conditional density :math:`q(\theta \mid s)`, cut to the support of a prior if any.
+
+    Arguments:
+        prior: An object with a `support`, or None.
+        corrects_leakage: Whether `log_prob` divides by the mass inside that support.
+    """
+
+    weight = 1.0
+
+    def __init__(self, prior: Any = None, *, corrects_leakage: bool = True) -> None:
+        self.prior, self.corrects_leakage = prior, corrects_leakage
+        self.bounded = prior is not None and is_bounded(prior)
+
+    @property
+    def tensors(self) -> Iterable[Tensor] | None:
+        """What it computes with, or None where that is not known."""
+        return None
+
+    @abstractmethod
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
+    ) -> Tensor:
+        """Draw `(num_samples, B, d_theta)` given summaries `(B, d_s)`."""
+
+    @abstractmethod
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """Return log q, `(S, B)`, of parameters `(S, B, d_theta)` given summaries `(B, d_s)`."""
+
+    def in_support(self, theta: Tensor, /) -> Tensor:
+        """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
+        if not self.bounded:
+            return torch.ones(theta.shape[:-1], dtype=torch.bool, device=theta.device)
+        inside: Tensor = self.prior.support.check(theta)
+        return inside.all(-1) if inside.dim() == theta.dim() else inside
+
+
+@dataclass(frozen=True)
+class PlainBackend:
+    """A posterior of one density.
+
+    Arguments:
+        density: The density.
+        condition_shape: `(d_s,)`.
+        num_parameters: d_theta.
+        parameter_names: A name for each parameter, where the library has them.
+    """
+
+    density: Density
+    condition_shape: torch.Size
+    num_parameters: int
+    parameter_names: tuple[str, ...] | None = None
+
+    @property
+    def components(self) -> Sequence[Density]:
+        """The one component."""
+        return [self.density]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first of the density's tensors is."""
+        return next((t.device for t in self.density.tensors or ()), torch.device("cpu"))
+
+    @property
+    def version(self) -> Hashable:
+        """How often each tensor was changed in place; never the same where that is not known."""
+        tensors = self.density.tensors
+        return object() if tensors is None else tuple(t._version for t in tensors)
+
+    def sample_prior(self, num_samples: int) -> Tensor:
+        """Draw `(num_samples, d_theta)` from the prior; raise if there is none."""
+        if not hasattr(self.density.prior, "sample"):
+            raise ValueError(
+                "init_method: expected 'posterior' or parameters (n, d_theta), got 'prior', and "
+                "this posterior comes without a prior to draw from."
+            )
+        theta: Tensor = self.density.prior.sample((num_samples,))
+        return theta
+
+    def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
+        """Return the mode `(1, d_theta)`, by a search without gradients from the best start.
+
+        The one option is `num_iter`. Nelder and Mead's method, because a density may pass through
+        NumPy, as BayesFlow's adapters do.
+        """
+        from scipy.optimize import minimize  # a tenth of a second that `import mindist` saves
+
+        iterations = options.pop("num_iter", ASCENT_ITERATIONS)
+        no_options(options)
+        checks.positive(iterations, "num_iter")
+
+        def log_q(theta: Tensor) -> Tensor:
+            value = self.density.log_density(theta[:, None], s)[:, 0]
+            return value.detach().masked_fill(~self.density.in_support(theta), -torch.inf)
+
+        def loss(point: Any) -> float:
+            return -float(log_q(torch.as_tensor(point, dtype=start.dtype)[None].to(start.device)))
+
+        first = start[log_q(start).argmax()].cpu().numpy()
+        found = minimize(loss, first, method="Nelder-Mead", options={"maxiter": iterations})
+        return torch.as_tensor(found.x, dtype=start.dtype, device=start.device)[None]
+
+    def to(self, device: torch.device) -> None:
+        """Raise unless the posterior is there: what it computes on is for its owner to decide."""
+        if device != self.device:
+            raise ValueError(
+                f"device: this posterior computes on {self.device}, got {device}. Move it yourself "
+                "and wrap it again."
+            )
+
+
+def over_summaries(density: Density, example: Tensor | None) -> Backend:
+    """Return the backend of a density that says nothing of its sizes, from one trial draw.
+
+    Arguments:
+        density: The density.
+        example: A simulated summary `(1, d_s)`.
+    """
+    if example is None:
+        raise ValueError(
+            "mds: expected a fitted MinimumDistance, whose summaries show the sizes of this kind "
+            "of posterior, got one that is not fitted. Call fit(x_train) first."
+        )
+    with seeded(0), torch.no_grad():
+        try:
+            theta = density.draw(1, example)
+        except Exception as error:
+            raise ValueError(
+                "posterior: expected one that can be asked at a summary of length "
+                f"{example.shape[1]}, as MinimumDistance has it, got an error: {error}"
+            ) from error
+    return PlainBackend(density, example.shape[1:], theta.shape[-1])
+
+
+def no_options(options: dict[str, Any]) -> None:
+    """Raise if there are keywords that nobody asked for.
+
+    Example:
+        >>> no_options({"steps": 3})
+        Traceback (most recent call last):
+            ...
+        TypeError: The wrapped posterior does not take the option steps.
+    """
+    if options:
+        raise TypeError(f"The wrapped posterior does not take the option {', '.join(options)}.")
+
+
+def tensors_of(net: nn.Module) -> Iterable[Tensor]:
+    """Return the parameters and buffers of a network."""
+    return chain(net.parameters(), net.buffers())
+
+
+# ------------------------------------------------------------------------------ functions
 
 
 @dataclass(frozen=True)
@@ -25,9 +193,9 @@ class CallablePosterior:
     `RobustPosterior(f, mds)` is short for `RobustPosterior(CallablePosterior(f), mds)`. Functions
     get and give tensors or NumPy arrays; one that fails on a tensor is tried with an array.
 
-    Repeatable where the function draws from torch's or NumPy's global generator, or has an argument
-    `seed`, which it then gets: the `seed` of `RobustPosterior.sample` itself, where one batch of
-    draws of one dataset will do.
+    Samples repeat where the function draws from torch's or NumPy's global generator, or has an
+    argument `seed`, which it then gets: the `seed` of `RobustPosterior.sample` itself, where one
+    batch of draws of one dataset will do.
 
     Arguments:
         sample: `f(s, n)`, draws `(n, d_theta)` given one summary `(d_s,)`; where `batched`, draws
@@ -52,28 +220,41 @@ class CallablePosterior:
     batched: bool = False
 
 
-class CallableDensity:
+class CallableDensity(Density):
     """The density behind functions.
 
     Arguments:
         posterior: The functions.
     """
 
-    tensors: Iterable[Tensor] | None = None
-
     def __init__(self, posterior: CallablePosterior) -> None:
-        self.posterior = posterior
-        self._seed = _takes_seed(posterior.sample)
+        super().__init__(posterior.prior)
+        self.posterior, self._takes_seed = posterior, False
+        try:
+            signature = inspect.signature(posterior.sample)
+        except (TypeError, ValueError):  # written in C
+            return
+        self._takes_seed = "seed" in signature.parameters
+        try:
+            signature.bind("s", "n", **({"seed": 0} if self._takes_seed else {}))
+        except TypeError:
+            raise TypeError(
+                "posterior: expected a posterior over summaries from a library that has a bridge "
+                "(docs/bridges.md), or a function f(s, n) that draws n parameters given a summary, "
+                f"got a function of {signature}."
+            ) from None
 
-    def draw(self, num_samples: int, s: Tensor, **options: Any) -> Tensor:
-        """Draws `(num_samples, B, d_theta)`."""
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
+    ) -> Tensor:
+        """Draw `(num_samples, B, d_theta)`."""
         if self.posterior.batched:
             return self._draw(num_samples, s, (num_samples, len(s)), options)
         parts = [self._draw(num_samples, one, (num_samples,), options) for one in s]
         return torch.stack(parts, dim=1)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """log q, `(S, B)`."""
+        """Return log q, `(S, B)`."""
         log_prob = self.posterior.log_prob
         if log_prob is None:
             raise NotImplementedError(
@@ -82,56 +263,18 @@ class CallableDensity:
             )
         if self.posterior.batched:
             return _tensor(_call(log_prob, theta, s, **options), s, theta.shape[:-1], "log_prob")
-        pairs = zip(theta.unbind(1), s, strict=True)
-        shape = theta.shape[:1]
-        parts = [_tensor(_call(log_prob, t, one, **options), s, shape, "log_prob")
-                 for t, one in pairs]  # fmt: skip
-        return torch.stack(parts, dim=1)
+        values = [_call(log_prob, t, one, **options) for t, one in zip(theta.unbind(1), s, strict=True)]
+        return torch.stack([_tensor(v, s, theta.shape[:1], "log_prob") for v in values], dim=1)
 
     def _draw(self, num: int, s: Tensor, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         with seed_for_others() as seed:
-            own = {"seed": seed} if self._seed else {}
+            own = {"seed": seed} if self._takes_seed else {}
             theta = _call(self.posterior.sample, s, num, **own, **options)
         return _tensor(theta, s, (*shape, None), "sample")
 
 
-def bridge(posterior: Any, example: Tensor | None) -> Backend:
-    """The backend of a function, or of functions.
-
-    Example:
-        >>> bridge(lambda s, n: s + torch.randn(n, 1), torch.zeros(1, 1)).num_parameters
-        1
-    """
-    if not isinstance(posterior, CallablePosterior):
-        posterior = CallablePosterior(posterior)
-    _takes_summary_and_number(posterior.sample)
-    return over_summaries(CallableDensity(posterior), example, posterior.prior)
-
-
-def _takes_summary_and_number(function: Callable[..., Any]) -> None:
-    try:
-        arguments = inspect.signature(function)
-    except (TypeError, ValueError):  # written in C
-        return
-    try:
-        arguments.bind("s", "n", **({"seed": 0} if _takes_seed(function) else {}))
-    except TypeError:
-        raise TypeError(
-            "posterior: expected a posterior over summaries from a library that has a bridge "
-            "(docs/bridges.md), or a function f(s, n) that draws n parameters given a summary, got "
-            f"a function of {arguments}."
-        ) from None
-
-
-def _takes_seed(function: Callable[..., Any]) -> bool:
-    try:
-        return "seed" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # written in C
-        return False
-
-
 def _call(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """A function of tensors; of NumPy arrays where it cannot be asked with tensors."""
+    """Call a function with tensors, or with NumPy arrays where it fails on tensors."""
     try:
         return function(*given, **options)
     except (AttributeError, TypeError, RuntimeError) as error:
@@ -143,7 +286,7 @@ def _call(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
 
 
 def _tensor(value: Any, like: Tensor, shape: tuple[int | None, ...], name: str) -> Tensor:
-    """What a function gave, of the dtype and on the device of the summaries."""
+    """Return what a function gave, of the dtype and on the device of the summaries."""
     result = torch.as_tensor(value).to(like.device, like.dtype)
     sizes = zip(result.shape, shape, strict=False)
     if result.dim() != len(shape) or any(b is not None and a != b for a, b in sizes):
@@ -155,4 +298,71 @@ def _tensor(value: Any, like: Tensor, shape: tuple[int | None, ...], name: str) 
     return result
 
 
-__all__ = ["CallablePosterior", "bridge"]
+# ------------------------------------------------------------------------------ samplers
+
+
+class SampledDensity(Density):
+    """The density that a posterior's methods stand for.
+
+    Arguments:
+        posterior: Has `sample(shape, x)`, and `log_prob(theta, x)` perhaps.
+
+    Example:
+        >>> class Exact:
+        ...     def sample(self, shape, x):
+        ...         return x + torch.randn(*shape, 1)
+        >>> SampledDensity(Exact()).draw(5, torch.zeros(3, 1)).shape
+        torch.Size([5, 3, 1])
+    """
+
+    def __init__(self, posterior: Any) -> None:
+        prior = getattr(posterior, "prior", None)
+        super().__init__(prior if hasattr(prior, "support") else None, corrects_leakage=False)
+        self.posterior = posterior
+        takes = inspect.signature(posterior.sample).parameters
+        self._quiet = {"show_progress_bars": False} if "show_progress_bars" in takes else {}
+
+    @property
+    def tensors(self) -> Iterable[Tensor] | None:
+        """The network's parameters and buffers, where it is one of torch's."""
+        return tensors_of(self.posterior) if isinstance(self.posterior, nn.Module) else None
+
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
+    ) -> Tensor:
+        """Draw `(num_samples, B, d_theta)`, one dataset after the other."""
+        parts = []
+        for one in s:
+            with seed_for_others():
+                theta = self.posterior.sample((num_samples,), x=one, **self._quiet, **options)
+            parts.append(torch.as_tensor(theta).to(s).reshape(num_samples, -1))
+        return torch.stack(parts, dim=1)
+
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """Return log q, `(S, B)`."""
+        if not callable(getattr(self.posterior, "log_prob", None)):
+            raise NotImplementedError(
+                f"log_prob: {type(self.posterior).__name__} has no method log_prob(theta, x)."
+            )
+        parts = [
+            torch.as_tensor(self.posterior.log_prob(t, x=one, **options)).to(s).reshape(-1)
+            for t, one in zip(theta.unbind(1), s, strict=True)
+        ]
+        return torch.stack(parts, dim=1)
+
+
+def bridge(posterior: Any, example: Tensor | None) -> Backend:
+    """Return the backend of a function, of functions, or of an object with `sample(shape, x)`.
+
+    Example:
+        >>> bridge(lambda s, n: s + torch.randn(n, 1), torch.zeros(1, 1)).num_parameters
+        1
+    """
+    if isinstance(posterior, CallablePosterior):
+        return over_summaries(CallableDensity(posterior), example)
+    if callable(getattr(posterior, "sample", None)):
+        return over_summaries(SampledDensity(posterior), example)
+    return over_summaries(CallableDensity(CallablePosterior(posterior)), example)
+
+
+__all__ = ["CallablePosterior", "Density", "PlainBackend", "bridge", "no_options", "over_summaries"]

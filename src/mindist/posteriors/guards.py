@@ -1,112 +1,134 @@
-"""What a bridge puts around foreign code: silence, an end, and copies that really are copies."""
+"""Guards around foreign code: one thread at a time, borrowed seeds, silence, warnings that point out.
+
+A fitted `MinimumDistance` may be used by any number of threads at once. The library behind a
+posterior may not: it draws from torch's global generator, stores the condition of a query in the
+posterior, and what silences its warnings is shared as well. So threads take turns there. Adapting,
+which is most of the work, takes no turn.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import TypeVar
 
-from torch import nn
+import numpy as np
+import torch
 
-Thing = TypeVar("Thing")
+from mindist import checks
 
-# Evaluations of a vector field in one solution of its ODE: 4096 steps (diffrax's default limit)
-# of 7 evaluations. zuko's solver has no limit of its own, and where the field is not finite it
-# shrinks its step for ever. Usual solutions take tens of steps.
-MAX_ODE_EVALUATIONS = 7 * 4096
+_turn = [threading.RLock()]
+if hasattr(os, "register_at_fork"):  # a forked process finds the lock free
+    os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, threading.RLock()))
+
+
+@contextmanager
+def my_turn() -> Iterator[None]:
+    """Wait until no other thread asks a posterior, and keep others waiting.
+
+    Example:
+        >>> with my_turn(), my_turn():  # a query may be part of another
+        ...     print("asking")
+        asking
+    """
+    with _turn[0]:
+        yield
+
+
+@contextmanager
+def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[None]:
+    """Draw from torch's global generators as if freshly seeded, and restore them afterwards.
+
+    Libraries such as sbi draw from the global generators and take no other, so a seed for one call
+    means borrowing them. With `seed=None` the global generators are used as they are. Threads take
+    turns, so that a seed means the same in each of them.
+
+    Arguments:
+        seed: The seed, or None.
+        device: A CUDA device whose generator is borrowed as well.
+
+    Example:
+        >>> state = torch.get_rng_state()
+        >>> with seeded(1):
+        ...     a = torch.rand(2)
+        >>> with seeded(1):
+        ...     b = torch.rand(2)
+        >>> torch.equal(a, b), torch.equal(state, torch.get_rng_state())
+        (True, True)
+    """
+    if seed is None:
+        with my_turn():
+            yield
+        return
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with my_turn(), torch.random.fork_rng(devices=cuda):
+        # Not torch.manual_seed, which would reseed devices that were not forked.
+        torch.default_generator.manual_seed(checks.seed(seed))
+        for borrowed in cuda:
+            with torch.cuda.device(borrowed):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def seed_for_others() -> Iterator[int]:
+    """Yield a seed, decided by torch's global generator, for code that does not draw from it.
+
+    Right after `torch.manual_seed(n)` or `seeded(n)` it is n itself, so that a library which takes
+    seeds gives what it would give for n; later it is drawn. NumPy's global generator is seeded with
+    it too, and restored. Torch's own is left where it was for those who draw from it; where nobody
+    did, it moves on, so that the next seed is another.
+
+    Example:
+        >>> _ = torch.manual_seed(5)
+        >>> with seed_for_others() as first, seed_for_others() as same:
+        ...     pass
+        >>> with seed_for_others() as later:
+        ...     pass
+        >>> first, same, later == first
+        (5, 5, False)
+    """
+    state = torch.get_rng_state()
+    fresh = torch.Generator().manual_seed(torch.initial_seed())
+    seed = torch.initial_seed() % 2**32
+    if not torch.equal(state, fresh.get_state()):
+        fresh.set_state(state)
+        seed = int(torch.randint(2**31, (), generator=fresh))
+    numpy_state = np.random.get_state()  # noqa: NPY002  (foreign code draws from it)
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield seed
+    finally:
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        if torch.equal(torch.get_rng_state(), state):
+            torch.rand(())
 
 
 @contextmanager
 def quiet(*messages: str, stdout: bool = False) -> Iterator[None]:
-    """Ignore the user warnings that begin with these patterns, and what is printed as well.
+    """Ignore user warnings that begin with these patterns, and printed text where `stdout`.
 
     Example:
         >>> with quiet("known", stdout=True):
         ...     warnings.warn("known and harmless", stacklevel=1)
         ...     print("not seen")
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO() if stdout else sys.stdout):
         for message in messages:
             warnings.filterwarnings("ignore", message=message, category=UserWarning)
-        if not stdout:
-            yield
-            return
-        with redirect_stdout(io.StringIO()):
-            yield
-
-
-@contextmanager
-def bounded_evaluations(net: nn.Module, limit: int | None = None) -> Iterator[None]:
-    """Raise, rather than integrate for ever, once a net was evaluated too often.
-
-    Example:
-        >>> import torch
-        >>> net = nn.Identity()
-        >>> with bounded_evaluations(net, 2):
-        ...     for _ in range(3):
-        ...         _ = net(torch.zeros(1))
-        Traceback (most recent call last):
-            ...
-        RuntimeError: posterior: its ODE was not solved in 2 evaluations of the vector field...
-    """
-    count, limit = 0, MAX_ODE_EVALUATIONS if limit is None else limit
-
-    def check(*_: object) -> None:
-        nonlocal count
-        count += 1
-        if count > limit:
-            raise RuntimeError(
-                f"posterior: its ODE was not solved in {limit} evaluations of the vector field, "
-                "which is stiff or not finite at this summary. The query is far from the summaries "
-                "that the posterior was trained on: look at adapt(x).s_star, or build it with "
-                "sample_with='sde'."
-            )
-
-    handle = net.register_forward_pre_hook(check)
-    try:
         yield
-    finally:
-        handle.remove()
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside this package from which it was entered."""
-    package, frame, level = __name__.rpartition(".")[0], sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(package):
+    """Warn at the line outside mindist (and mindist-paper) from which it was entered."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mindist"):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 
 
-def shallow_copy(thing: Thing) -> Thing:
-    """A copy with attributes of its own, whatever the class does when it is copied or pickled.
-
-    `copy.copy` of an sbi posterior, whose `__getstate__` returns its `__dict__`, is no copy: what
-    is set on one is set on the other.
-    """
-    twin: Thing = object.__new__(type(thing))
-    twin.__dict__.update(thing.__dict__)
-    return twin
-
-
-class NoTracker:
-    """A tracker of training statistics that drops them; sbi's default makes a folder for them."""
-
-    log_dir = None
-
-    def _ignore(self, *_: object, **__: object) -> None:
-        pass
-
-    log_metric = log_metrics = log_params = add_figure = flush = _ignore
-
-
-__all__ = [
-    "MAX_ODE_EVALUATIONS",
-    "NoTracker",
-    "bounded_evaluations",
-    "quiet",
-    "shallow_copy",
-    "warn_user",
-]
+__all__ = ["my_turn", "quiet", "seed_for_others", "seeded", "warn_user"]

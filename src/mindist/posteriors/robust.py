@@ -8,7 +8,7 @@ r"""A posterior that is queried at the minimum-distance summary of the data.
 (Section 3 and Algorithm 1 of the paper). The posterior itself is not retrained and not changed.
 
 An adapted summary is less certain than a summary of clean data: it is made of fewer observations,
-and by another estimator. What its covariance has beyond that of a simulated summary,
+and by another estimator. The part of its covariance beyond that of a simulated summary,
 :math:`U = (C - V)_+` of `mindist.adaptation.noise`, is carried into the posterior, so that credible
 intervals keep their level:
 
@@ -29,13 +29,11 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
-from mindist.posteriors.adaptations import Adaptations
 from mindist.posteriors.arviz_export import to_inference_data
 from mindist.posteriors.backend import find_backend
-from mindist.posteriors.density import LeakageOptions
-from mindist.posteriors.mode import Modes
-from mindist.posteriors.rejection import Budget
-from mindist.posteriors.uncertain import Conditions, UncertainQueries
+from mindist.posteriors.cache import Adaptations
+from mindist.posteriors.queries import Conditions, Queries
+from mindist.posteriors.truncation import Budget, LeakageOptions
 from mindist.protocols import Array
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ class RobustPosterior:
         uncertainty: bool | None = None,
         max_draws_per_sample: int = MAX_DRAWS_PER_SAMPLE,
     ) -> None:
-        self._backend = find_backend(posterior, example_summary(mds))
+        backend = find_backend(posterior, example_summary(mds))
         if isinstance(mds, type) or not callable(getattr(mds, "adapt", None)):
             got = f"the class {mds.__name__}" if isinstance(mds, type) else type(mds).__name__
             raise TypeError(
@@ -99,8 +97,7 @@ class RobustPosterior:
                 "MinimumDistance(summary).fit(x_train)."
             )
         self._posterior, self._mds = posterior, mds
-        self._queries = UncertainQueries(self._backend, max_draws_per_sample, NUM_POINTS)
-        self._modes = Modes(self._backend, self._queries.certain)
+        self._queries = Queries(backend, max_draws_per_sample)
         self._adaptations = Adaptations(mds)
         self._default_x: Tensor | None = None
         self._uncertainty = _optional_flag(uncertainty, "uncertainty")
@@ -120,16 +117,16 @@ class RobustPosterior:
     @property
     def num_parameters(self) -> int:
         """d_theta."""
-        return self._backend.num_parameters
+        return self._queries.backend.num_parameters
 
     @property
     def parameter_names(self) -> tuple[str, ...] | None:
         """The names of the parameters, where the wrapped posterior has them: BayesFlow's has."""
-        return getattr(self._backend, "parameter_names", None)
+        return getattr(self._queries.backend, "parameter_names", None)
 
     @property
-    def queries(self) -> UncertainQueries:
-        """What asks the posterior, at `conditions(x)`."""
+    def queries(self) -> Queries:
+        """The queries of the wrapped posterior, to be made at `conditions(x)`."""
         return self._queries
 
     @property
@@ -147,30 +144,28 @@ class RobustPosterior:
         return self
 
     def adapt(self, x: Array | None = None) -> Adaptation:
-        """What was found about `x` and at which summary the posterior is queried.
+        """Return what was found about `x` and at which summary the posterior is queried.
 
         Arguments:
             x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
         """
-        batch, single = self._observed(x)
-        adaptation = self._adaptations(batch)
-        return adaptation[0] if single else adaptation
+        x = self._observed(x)
+        adaptation = self._adaptations(x)
+        return adaptation[0] if x.dim() == len(self._mds.event_shape) + 1 else adaptation
 
     def conditions(self, x: Array | None = None) -> Conditions:
-        """At which summaries the posterior is asked for datasets `(B, N, *event)`."""
-        batch, _ = self._observed(x)
-        return self.conditions_of(self._adaptations(batch))
+        """Return the summaries at which the posterior is asked for datasets `(B, N, *event)`."""
+        return self.conditions_of(self._adaptations(self._observed(x)))
 
     def conditions_of(self, adaptation: Adaptation) -> Conditions:
-        """At which summaries the posterior is asked, given the adaptation of B datasets."""
-        device = self._backend.device
-        s_star = self._queries.certain.checked(adaptation.s_star.to(device, torch.float32))
+        """Return the summaries at which the posterior is asked, given the adaptation of a batch."""
+        s_star = self._queries.checked(adaptation.s_star)
         uncertain = adaptation.excess.flatten(1).any(1)
         noise = self._noise()
         if noise is None or not uncertain.any():
             return Conditions.certain(s_star)
         around = spread(adaptation.s_star, adaptation.excess, noise, NUM_POINTS)
-        return Conditions(s_star, uncertain.to(device), around.to(device, torch.float32))
+        return Conditions(s_star, uncertain.to(s_star.device), around.to(s_star))
 
     def sample(
         self,
@@ -190,7 +185,7 @@ class RobustPosterior:
         Arguments:
             sample_shape: Shape of the samples to draw.
             x: One dataset `(N, *event)` or `(1, N, *event)`; by default `default_x`.
-            seed: Of these samples; None draws from torch's global generator.
+            seed: Seed of these samples; None draws from torch's global generator.
             reject_outside_prior: Whether to keep only draws inside the prior's support.
             max_sampling_batch_size: Draws given to the network at once.
             max_sampling_time: Seconds after which no more draws are begun.
@@ -202,17 +197,16 @@ class RobustPosterior:
         Returns:
             Samples `(*sample_shape, d_theta)`; with a warning, `(k, d_theta)` if only k were found.
         """
-        conditions = self._one_condition(x)
-        partial = checks.flag(return_partial_on_timeout, "return_partial_on_timeout")
-        limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
-        budget = Budget(*limits, not partial, show_progress_bars)
-        samples = self._queries.sample(
+        samples = self.sample_batched(
             sample_shape,
-            conditions,
-            budget,
+            self._one_dataset(x),
             seed=seed,
-            reject=checks.flag(reject_outside_prior, "reject_outside_prior"),
-            options=options,
+            reject_outside_prior=reject_outside_prior,
+            max_sampling_batch_size=max_sampling_batch_size,
+            max_sampling_time=max_sampling_time,
+            return_partial_on_timeout=return_partial_on_timeout,
+            show_progress_bars=show_progress_bars,
+            **options,
         )
         return samples.squeeze(-2)
 
@@ -240,11 +234,10 @@ class RobustPosterior:
         conditions = self.conditions(x)
         partial = checks.flag(return_partial_on_timeout, "return_partial_on_timeout")
         limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
-        budget = Budget(*limits, not partial, show_progress_bars)
         return self._queries.sample(
             sample_shape,
             conditions,
-            budget,
+            Budget(*limits, not partial, show_progress_bars),
             seed=seed,
             reject=checks.flag(reject_outside_prior, "reject_outside_prior"),
             options=options,
@@ -261,7 +254,7 @@ class RobustPosterior:
         seed: int = 0,
         **options: Any,
     ) -> Tensor:
-        """Log-probability of parameters given one dataset; -inf outside the prior's support.
+        """Return the log-probability of parameters given one dataset; -inf outside the prior.
 
         Arguments:
             theta: Parameters `(*, d_theta)`.
@@ -270,23 +263,24 @@ class RobustPosterior:
                 default as the wrapped posterior does: sbi's NPE does, its vector fields do not.
             track_gradients: Whether the result can be differentiated in `theta`.
             leakage_correction_params: How that mass is estimated, see `LeakageOptions`.
-            seed: Of that estimate.
+            seed: Seed of that estimate.
             options: Further keywords of the wrapped posterior's `log_prob`, such as `ode_kwargs`.
 
         Returns:
             Log-probabilities `(*,)`; `(1,)` for a single parameter vector.
         """
-        conditions = self._one_condition(x)
+        x = self._one_dataset(x)
         # All of it: importing BayesFlow turns autograd off, and a view then has no gradient.
         with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
             theta = self._parameters(theta)
-            log_p = self._queries.log_prob(
+            log_p = self.log_prob_batched(
                 theta.reshape(-1, 1, theta.shape[-1]),
-                conditions,
-                norm_posterior=_optional_flag(norm_posterior, "norm_posterior"),
-                leakage=LeakageOptions.of(leakage_correction_params),
+                x,
+                norm_posterior,
+                track_gradients,
+                leakage_correction_params,
                 seed=seed,
-                options=options,
+                **options,
             )
             return log_p.reshape(theta.shape[:-1])
 
@@ -301,7 +295,7 @@ class RobustPosterior:
         seed: int = 0,
         **options: Any,
     ) -> Tensor:
-        """Log-probabilities `(S, B)` of parameters `(S, B, d_theta)` given B datasets.
+        """Return log-probabilities `(S, B)` of parameters `(S, B, d_theta)` given B datasets.
 
         Each dataset has its own normalising constant. Parameters `(B, d_theta)` are one for each
         dataset, S = 1. Other arguments as in `log_prob`.
@@ -310,12 +304,11 @@ class RobustPosterior:
         with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
             theta = self._parameters(theta)
             theta = theta.reshape(-1, *theta.shape[-2:])
-        if theta.shape[1] not in (1, len(conditions)):
-            raise ValueError(
-                f"theta: expected shape (S, B, d_theta) with B = {len(conditions)} datasets, got "
-                f"{tuple(theta.shape)}. For one dataset use log_prob."
-            )
-        with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
+            if theta.shape[1] not in (1, len(conditions)):
+                raise ValueError(
+                    f"theta: expected shape (S, B, d_theta) with B = {len(conditions)} datasets, "
+                    f"got {tuple(theta.shape)}. For one dataset use log_prob."
+                )
             return self._queries.log_prob(
                 theta.expand(-1, len(conditions), -1),
                 conditions,
@@ -328,7 +321,7 @@ class RobustPosterior:
     def potential(
         self, theta: Array, x: Array | None = None, track_gradients: bool = False
     ) -> Tensor:
-        """Log-probability up to a constant: `log_prob` with `norm_posterior=False`."""
+        """Return the log-probability up to a constant: `log_prob` with `norm_posterior=False`."""
         return self.log_prob(theta, x, norm_posterior=False, track_gradients=track_gradients)
 
     def map(
@@ -341,7 +334,7 @@ class RobustPosterior:
         seed: int | None = None,
         **options: Any,
     ) -> Tensor:
-        """The posterior's mode `(1, d_theta)`, by the wrapped posterior's own gradient ascent.
+        """Return the posterior's mode `(1, d_theta)`, by the wrapped posterior's own ascent.
 
         At the adapted summary itself, without its uncertainty, which moves a mode little.
 
@@ -350,11 +343,11 @@ class RobustPosterior:
             init_method: Where to start: "posterior" or "prior" draws, or parameters `(n, d_theta)`.
             num_init_samples: How many starts to draw.
             force_update: Compute again what is remembered for this dataset and these arguments.
-            seed: Of the starts; None draws from torch's global generator.
+            seed: Seed of the starts; None draws from torch's global generator.
             options: Further keywords of the wrapped posterior's `map`, such as `num_iter`.
         """
-        return self._modes(
-            self._one_condition(x).s,
+        return self._queries.mode(
+            self.conditions(self._one_dataset(x)).s,
             init_method,
             num_init_samples,
             seed=seed,
@@ -363,7 +356,7 @@ class RobustPosterior:
         )
 
     def to_arviz(self, x: Array | None = None, num_samples: int = 1_000, **options: Any) -> Any:
-        """Samples, log-probabilities, data and summaries as `arviz.InferenceData`.
+        """Return samples, log-probabilities, data and summaries as `arviz.InferenceData`.
 
         `to_arviz(x).to_netcdf("posterior.nc")` saves them; ArviZ plots them. Needs the `arviz`
         extra. See `mindist.posteriors.arviz_export` for what is in which group.
@@ -380,35 +373,43 @@ class RobustPosterior:
         """Move the posterior, the estimator and the default dataset to a device; return self."""
         device = checks.device(device)
         self._queries.to(device)
-        self._modes.clear()
         self._mds.to(device)
         if self._default_x is not None:
             self._default_x = self._default_x.to(device)
         return self
 
     def __repr__(self) -> str:
-        x, backend, kind = self._default_x, self._backend, type(self._posterior).__name__
+        x, kind = self._default_x, type(self._posterior).__name__
         parts = (
-            f"{kind} over {backend.num_parameters} parameters given "
-            f"{backend.condition_shape.numel()} summaries",
+            f"{kind} over {self.num_parameters} parameters given "
+            f"{self._queries.backend.condition_shape.numel()} summaries",
             f"mds={self._mds!r}",
             f"default_x={None if x is None else f'dataset of shape {tuple(x.shape)}'}",
         )
         return "RobustPosterior(\n  " + ",\n  ".join(parts) + ",\n)"
 
-    def _observed(self, x: Array | None) -> tuple[Tensor, bool]:
-        """A checked batch `(B, N, *event)`, and whether one dataset was given."""
-        if x is None:
-            x = self._default_x
+    def _observed(self, x: Array | None) -> Tensor:
+        """Return the given data, or the default, as a tensor; the estimator checks them."""
+        x = self._default_x if x is None else x
         if x is None:
             raise ValueError(
                 "x: expected an observed dataset (N, *event), got None, and no default is set. "
                 "Pass x, or call set_default_x(x) first."
             )
-        return checks.observed(x, self._mds.event_shape)
+        return checks.as_tensor(x, "x")
+
+    def _one_dataset(self, x: Array | None) -> Tensor:
+        """Return the data of one dataset; raise if it is a batch of several."""
+        x = self._observed(x)
+        if x.dim() == len(self._mds.event_shape) + 2 and len(x) != 1:
+            raise ValueError(
+                f"x: expected one dataset (N, *event) or (1, N, *event), got a batch of "
+                f"{len(x)}, shape {tuple(x.shape)}. Use sample_batched or log_prob_batched."
+            )
+        return x
 
     def _noise(self) -> SummaryNoise | None:
-        """The sampling noise of the summary, if the uncertainty is wanted and known."""
+        """Return the sampling noise of the summary, if the uncertainty is wanted and known."""
         if self._uncertainty is False:
             return None
         noise = self._mds.noise
@@ -422,30 +423,19 @@ class RobustPosterior:
             )
         return noise
 
-    def _one_condition(self, x: Array | None) -> Conditions:
-        """At which summary the posterior is asked for one dataset."""
-        batch, _ = self._observed(x)
-        if len(batch) != 1:
-            raise ValueError(
-                f"x: expected one dataset (N, *event) or (1, N, *event), got a batch of "
-                f"{len(batch)}, shape {tuple(batch.shape)}. Use sample_batched or log_prob_batched."
-            )
-        return self.conditions(batch)
-
     def _parameters(self, theta: Array) -> Tensor:
-        """Parameters `(*, d_theta)` with at least one leading axis."""
-        theta = checks.as_tensor(theta, "theta").to(self._backend.device, torch.float32)
+        """Return parameters `(*, d_theta)` with at least one leading axis."""
+        theta = checks.as_tensor(theta, "theta").to(self._queries.backend.device, torch.float32)
         theta = theta[None] if theta.dim() == 1 else theta
-        if theta.dim() == 0 or theta.shape[-1] != self._backend.num_parameters:
+        if theta.dim() == 0 or theta.shape[-1] != self.num_parameters:
             raise ValueError(
-                f"theta: expected shape (*, {self._backend.num_parameters}), got "
-                f"{tuple(theta.shape)}."
+                f"theta: expected shape (*, {self.num_parameters}), got {tuple(theta.shape)}."
             )
         return theta
 
 
 def example_summary(mds: Any) -> Tensor | None:
-    """One simulated summary `(1, d_s)`, or None before the fit."""
+    """Return one simulated summary `(1, d_s)`, or None before the fit."""
     fitted = getattr(mds, "fitted_", None)
     return None if fitted is None else fitted.summarise(fitted.probe)[:1].float()
 

@@ -1,0 +1,327 @@
+r"""Queries of a posterior at summaries, some of them uncertain: samples, log-probabilities, modes.
+
+.. math:: p(\theta) = p(\theta \mid s) \quad \text{or, around an uncertain } s, \quad
+    p(\theta) = \tfrac1J \textstyle\sum_j p(\theta \mid s_j) .
+
+The average is cut to the support of the prior as one density: a summary at which the posterior
+leaks counts for less, and cannot keep the others from being drawn from. The datasets of a batch
+whose summary is certain are asked for together and first, exactly as if there were no others; then
+the uncertain ones together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.posteriors.backend import Backend, Component
+from mindist.posteriors.cache import Recent, digest
+from mindist.posteriors.guards import my_turn, seeded, warn_user
+from mindist.posteriors.truncation import (
+    MAX_ROWS,
+    Budget,
+    Drawn,
+    Leakage,
+    LeakageOptions,
+    draw_mixture,
+    estimate_leakage,
+    leakage_message,
+    log_prob_mixture,
+    shortfall_message,
+)
+
+# Above this share of draws outside the prior's support, keeping them deserves a warning: sbi's.
+MANY_OUTSIDE = 0.05
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The summaries at which to ask for B datasets.
+
+    Arguments:
+        s: One for each dataset, `(B, d_s)`.
+        uncertain: Which to average over `around` instead, `(B,)`.
+        around: The summaries to average over, `(B, J, d_s)`; J may be 0 where none is uncertain.
+    """
+
+    s: Tensor
+    uncertain: Tensor
+    around: Tensor
+
+    @classmethod
+    def certain(cls, s: Tensor) -> Conditions:
+        """Make conditions of one summary for each dataset and no more."""
+        none = torch.zeros(len(s), dtype=torch.bool, device=s.device)
+        return cls(s, none, s[:, None][:, :0])
+
+    def __len__(self) -> int:
+        return len(self.s)
+
+    def __getitem__(self, index: Tensor) -> Conditions:
+        return Conditions(self.s[index], self.uncertain[index], self.around[index])
+
+
+@dataclass(frozen=True)
+class AveragedComponent:
+    """One density, averaged over J summaries, which come in one row `(J * d_s,)` for each dataset.
+
+    Arguments:
+        component: The density given one summary.
+        num: J.
+    """
+
+    component: Component
+    num: int
+
+    @property
+    def weight(self) -> float:
+        """The component's share of the mixture."""
+        return self.component.weight
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the density can leak."""
+        return self.component.bounded
+
+    @property
+    def corrects_leakage(self) -> bool:
+        """Whether the library's own `log_prob` divides by Z."""
+        return self.component.corrects_leakage
+
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
+    ) -> Tensor:
+        """Draw `(num_samples, B, d_theta)` given `(B, J * d_s)`, in random order.
+
+        Each of the J summaries gets as many, or one more than another; which, is random.
+        """
+        rounds, num_datasets = -(-num_samples // self.num), len(s)
+        drawn = self.component.draw(
+            rounds, self._rows(s), show_progress_bars=show_progress_bars, **options
+        )
+        drawn = drawn.unflatten(1, (num_datasets, self.num)).transpose(1, 2).flatten(0, 1)
+        whole = (rounds - 1) * self.num
+        last = torch.rand(self.num, num_datasets, device=s.device).argsort(0)
+        first = torch.arange(whole, device=s.device)[:, None].expand(-1, num_datasets)
+        chosen = torch.cat([first, whole + last[: num_samples - whole]])
+        order = torch.rand(num_samples, num_datasets, device=s.device).argsort(0)
+        chosen = chosen.gather(0, order)
+        return drawn.gather(0, chosen[..., None].expand(-1, -1, drawn.shape[2]))
+
+    def in_support(self, theta: Tensor, /) -> Tensor:
+        """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
+        return self.component.in_support(theta)
+
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """Return the log of the average, `(S, B)`, of parameters `(S, B, d_theta)`."""
+        rows, parts = self._rows(s), []
+        for block in theta.split(max(1, MAX_ROWS // max(1, len(rows)))):
+            each = block.repeat_interleave(self.num, dim=1)
+            log_q = self.component.log_density(each, rows, **options)
+            parts.append(log_q.unflatten(1, (len(s), self.num)).logsumexp(2) - math.log(self.num))
+        return torch.cat(parts)
+
+    def _rows(self, s: Tensor) -> Tensor:
+        """Put one summary into each row, `(B * J, d_s)`."""
+        return s.reshape(len(s) * self.num, -1)
+
+
+class Queries:
+    """Queries of a posterior at `Conditions`, none of which can go on for ever.
+
+    Arguments:
+        backend: The posterior, through its library's bridge.
+        max_draws: Draws allowed for each sample.
+    """
+
+    def __init__(self, backend: Backend, max_draws: int) -> None:
+        checks.positive(max_draws, "max_draws_per_sample")
+        if len(backend.condition_shape) != 1:
+            raise _trained_on_other("summaries (d_s,)", backend.condition_shape)
+        self.backend, self.max_draws = backend, max_draws
+        self._leakages: Recent[Leakage] = Recent()
+        self._modes: Recent[Tensor] = Recent()
+
+    def checked(self, s: Tensor) -> Tensor:
+        """Return summaries `(B, d_s)` as the posterior takes them; raise if d_s is another."""
+        if s.shape[1:] != self.backend.condition_shape:
+            expected = f"summaries of shape {tuple(s.shape[1:])}"
+            raise _trained_on_other(expected, self.backend.condition_shape)
+        return s.to(self.backend.device, torch.float32)
+
+    def draw(
+        self,
+        num: int,
+        at: Conditions,
+        budget: Budget,
+        *,
+        reject: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> Drawn:
+        """Draw at most `num` for each dataset, from torch's global generator."""
+        if not num or not len(at):
+            every = torch.full((len(at),), num, device=at.s.device)
+            nothing = at.s.new_empty(num, len(at), self.backend.num_parameters)
+            return Drawn(nothing, num, every, every, every)
+        parts = [
+            draw_mixture(components, s, num, budget, options or {}, reject=reject)
+            for components, s, _ in self._parts(at)
+        ]
+        return Drawn.joined(parts, _order(at)) if len(parts) > 1 else parts[0]
+
+    def sample(
+        self,
+        sample_shape: Sequence[int],
+        at: Conditions,
+        budget: Budget | None = None,
+        *,
+        seed: int | None = None,
+        reject: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        """Return samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
+        shape = torch.Size(checks.sizes(sample_shape))
+        budget = Budget(self.max_draws) if budget is None else budget
+        with seeded(seed, self.backend.device):
+            drawn = self.draw(shape.numel(), at, budget, reject=reject, options=options)
+        if not reject and drawn.samples.numel():
+            self._warn_outside(drawn.samples)
+        if drawn.complete:
+            return drawn.samples.reshape(*shape, *drawn.samples.shape[1:])
+        message = shortfall_message(drawn, budget)
+        if budget.expired() and budget.raise_on_timeout:
+            raise RuntimeError(
+                f"{message} To get what was accepted in time, pass return_partial_on_timeout=True."
+            )
+        warn_user(message)
+        return drawn.samples
+
+    def log_prob(
+        self,
+        theta: Tensor,
+        at: Conditions,
+        *,
+        norm_posterior: bool | None = None,
+        leakage: LeakageOptions | None = None,
+        seed: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> Tensor:
+        """Return log-probabilities `(S, B)` of parameters `(S, B, d_theta)`."""
+        how, parts = leakage or LeakageOptions(), []
+        with my_turn():
+            for components, s, which in self._parts(at):
+                leakages = []
+                for index, part in enumerate(components):
+                    norm = part.corrects_leakage if norm_posterior is None else norm_posterior
+                    known = self._leakage(part, index, s, how, seed) if part.bounded and norm else None
+                    if known is not None and not known.resolved.all():
+                        warn_user(leakage_message(known, which))
+                    leakages.append(known)
+                given = theta if len(which) == len(at) else theta[:, which]
+                parts.append(log_prob_mixture(components, given, s, leakages, options or {}))
+        return torch.cat(parts, dim=1)[:, _order(at)] if len(parts) > 1 else parts[0]
+
+    def mode(
+        self,
+        s: Tensor,
+        start: str | Tensor,
+        num_starts: int,
+        *,
+        seed: int | None = None,
+        force_update: bool = False,
+        options: Mapping[str, Any],
+    ) -> Tensor:
+        """Return the mode `(1, d_theta)` given one summary `(1, d_s)`, remembered.
+
+        Arguments:
+            s: The summary.
+            start: Where to begin: "posterior" or "prior" draws, or parameters `(n, d_theta)`.
+            num_starts: How many starts to draw.
+            seed: Seed of the starts.
+            force_update: Whether to compute again what is remembered.
+            options: Keywords of the library's own ascent.
+        """
+        checks.positive(num_starts, "num_init_samples")
+        how = digest(start) if isinstance(start, Tensor) else start
+        asked = (how, num_starts, seed, tuple(sorted(options.items())))
+        key = (digest(s), self.backend.version, *asked)
+        mode = None if force_update else self._modes.get(key)
+        if mode is None:
+            with seeded(seed, s.device):
+                mode = self.backend.maximise(s, self._starts(start, num_starts, s), **options)
+            self._modes.put(key, mode)
+        return mode.clone()
+
+    def to(self, device: torch.device) -> None:
+        """Move the posterior and forget what was computed elsewhere."""
+        self.backend.to(device)
+        self._leakages.clear()
+        self._modes.clear()
+
+    def _parts(self, at: Conditions) -> list[tuple[Sequence[Component], Tensor, Tensor]]:
+        """Return what to ask, at which rows, for which datasets; at least one, perhaps empty."""
+        components, parts = self.backend.components, []
+        uncertain, still = at.uncertain.nonzero()[:, 0], (~at.uncertain).nonzero()[:, 0]
+        if len(still) or not len(uncertain):
+            parts.append((components, at.s[still], still))
+        if len(uncertain):
+            averaged = [AveragedComponent(part, at.around.shape[1]) for part in components]
+            parts.append((averaged, at.around[uncertain].flatten(1), uncertain))
+        return parts
+
+    def _leakage(
+        self, component: Component, index: int, s: Tensor, how: LeakageOptions, seed: int
+    ) -> Leakage:
+        """Return Z(s) of one component, `(B,)`, remembered."""
+        key = (digest(s), self.backend.version, index, how, seed)
+        leakage = self._leakages.get(key)
+        if leakage is None:
+            bars = how.show_progress_bars
+            size = how.rejection_sampling_batch_size
+            budget = Budget(self.max_draws, size, show_progress_bars=bars)
+            with seeded(seed, s.device):
+                leakage = estimate_leakage(component, s, how.num_rejection_samples, budget)
+            self._leakages.put(key, leakage)
+        return leakage
+
+    def _starts(self, start: str | Tensor, num_starts: int, s: Tensor) -> Tensor:
+        """Return where the search for a mode begins, `(n, d_theta)`."""
+        if isinstance(start, Tensor):
+            checks.rows(start, self.backend.num_parameters, "init_method")
+            return start.to(s.device, s.dtype)
+        if checks.choice(start, ("posterior", "prior"), "init_method") == "posterior":
+            theta = self.sample((num_starts,), Conditions.certain(s))[:, 0]
+            if len(theta):
+                return theta
+        return self.backend.sample_prior(num_starts)
+
+    def _warn_outside(self, theta: Tensor) -> None:
+        share = 1 - self.backend.components[0].in_support(theta).double().mean().item()
+        if share > MANY_OUTSIDE:
+            warn_user(
+                f"{share:.0%} of the samples lie outside the support of the prior, because "
+                "reject_outside_prior=False keeps them. They are not draws from the posterior."
+            )
+
+
+def _order(at: Conditions) -> Tensor:
+    """Return where each dataset stands when the certain ones come first, `(B,)`."""
+    return at.uncertain.long().argsort(stable=True).argsort()
+
+
+def _trained_on_other(expected: str, shape: torch.Size) -> ValueError:
+    return ValueError(
+        f"posterior: expected one trained on {expected}, got one trained on shape {tuple(shape)}. "
+        "One trained on raw data with an embedding net can be split: summary, posterior = "
+        "split_embedding(posterior), from mindist.posteriors.sbi_bridge. Otherwise train it on "
+        "the summaries that MinimumDistance uses."
+    )
+
+
+__all__ = ["AveragedComponent", "Conditions", "Queries"]

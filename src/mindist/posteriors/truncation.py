@@ -1,0 +1,391 @@
+r"""Densities cut to the support of the prior: accept and reject, and normalise, with an end.
+
+A neural density :math:`q(\theta \mid s)` knows nothing of the prior's bounds: it leaks. Draws
+outside the prior's support are rejected, which leaves draws from
+
+.. math::
+    p(\theta \mid s) = q(\theta \mid s)\, 1[\theta \in \mathrm{supp}] \,/\, Z(s) , \qquad
+    Z(s) = \Pr_{q(\theta \mid s)}(\theta \in \mathrm{supp}) .
+
+Far outside the training data :math:`Z(s)` can be practically zero, and a loop that waits for enough
+accepted draws never ends. Here it ends after a number of draws, hence at the same place under the
+same seed, and earlier for a dataset whose acceptance rate is so low that it would not get there.
+Stopping depends on counts only, so what was accepted by then are still independent draws from
+:math:`p(\theta \mid s)`. For log-probabilities :math:`Z(s)` is the acceptance rate of seeded draws.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from mindist import checks
+from mindist.posteriors.backend import Component
+
+# Never give up before this many draws, however few samples are asked for: the size of sbi's
+# sampling batch. One sample at an acceptance rate of .001 is then missed with probability e^-10.
+MIN_DRAWS = 10_000
+
+# Rows (draws x datasets) given to a network at once: sbi's own limit for batched sampling.
+MAX_ROWS = 100_000
+
+# Width of the upper limit on an acceptance rate, in standard errors: with no acceptance in n draws
+# the limit is 9/n, which a dataset that could still make it exceeds with probability e^-9 = .0001.
+GIVE_UP_ERRORS = 3.0
+
+# Acceptances that make Z(s) known to 10%, that is a log-probability to 0.1.
+MIN_ACCEPTED = 100
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop drawing.
+
+    Arguments:
+        max_draws_per_sample: Draws allowed for each sample asked for.
+        batch_size: Draws for each dataset given to the network at once.
+        max_seconds: Time after which no new batch is begun.
+        raise_on_timeout: Whether to raise after that time rather than return what there is.
+        show_progress_bars: Whether to show a progress bar.
+        started: When the time began, by `time.monotonic`.
+    """
+
+    max_draws_per_sample: int
+    batch_size: int = 10_000
+    max_seconds: float | None = None
+    raise_on_timeout: bool = False
+    show_progress_bars: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        checks.positive(self.max_draws_per_sample, "max_draws_per_sample")
+        checks.positive(self.batch_size, "max_sampling_batch_size")
+        if self.max_seconds is not None:
+            checks.seconds(self.max_seconds, "max_sampling_time")
+        checks.flag(self.show_progress_bars, "show_progress_bars")
+
+    def max_draws(self, num_samples: int) -> int:
+        """Return how many draws are allowed for each dataset."""
+        return max(MIN_DRAWS, self.max_draws_per_sample * num_samples)
+
+    def batch(self, num_datasets: int) -> int:
+        """Return how many draws for each of some datasets fit into one batch."""
+        rows = self.batch_size if num_datasets == 1 else MAX_ROWS // num_datasets
+        return max(1, min(self.batch_size, rows))
+
+    def expired(self) -> bool:
+        """Return whether the time has passed."""
+        return self.max_seconds is not None and time.monotonic() > self.started + self.max_seconds
+
+
+# ------------------------------------------------------------------------------ samples
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The outcome of drawing for B datasets.
+
+    Arguments:
+        samples: Accepted draws, as many as every dataset has, `(k, B, d_theta)`.
+        requested: How many were asked for each dataset.
+        obtained: How many were accepted for each dataset, at most `requested`, `(B,)`.
+        accepted: How many of `draws` were inside the prior's support, `(B,)`.
+        draws: How many were drawn, `(B,)`.
+        num_components: Components of the mixture that was drawn from.
+    """
+
+    samples: Tensor
+    requested: int
+    obtained: Tensor
+    accepted: Tensor
+    draws: Tensor
+    num_components: int = 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether every dataset got what was asked for."""
+        return self.samples.shape[0] == self.requested
+
+    @classmethod
+    def joined(cls, parts: Sequence[Drawn], order: Tensor) -> Drawn:
+        """Join outcomes about different datasets, and put these in the given order."""
+        few = min(len(part.samples) for part in parts)
+        return Drawn(
+            torch.cat([part.samples[:few] for part in parts], dim=1)[:, order],
+            parts[0].requested,
+            *(
+                torch.cat([getattr(part, name) for part in parts])[order]
+                for name in ("obtained", "accepted", "draws")
+            ),
+            num_components=parts[0].num_components,
+        )
+
+
+def draw_mixture(
+    components: Sequence[Component],
+    s: Tensor,
+    num_samples: int,
+    budget: Budget,
+    options: Mapping[str, Any],
+    *,
+    reject: bool = True,
+) -> Drawn:
+    """Draw from a mixture of truncated densities, given summaries `(B, d_s)`.
+
+    Each component is truncated on its own, so the weights are those of the normalised components,
+    as in an sbi ensemble. The samples stand in the order of the components. Unless `reject`, draws
+    outside the prior's support count as accepted.
+    """
+    if len(components) == 1:
+        return draw_truncated(components[0], s, num_samples, budget, options, reject=reject)
+    weights = torch.tensor([component.weight for component in components])
+    chosen = torch.multinomial(weights, num_samples, replacement=True)
+    counts = chosen.bincount(minlength=len(components)).tolist()
+    parts = [
+        draw_truncated(component, s, count, budget, options, reject=reject)
+        for component, count in zip(components, counts, strict=True)
+        if count
+    ]
+    return Drawn(
+        torch.cat([part.samples for part in parts]),
+        num_samples,
+        *(
+            torch.stack([getattr(part, name) for part in parts]).sum(0)
+            for name in ("obtained", "accepted", "draws")
+        ),
+        num_components=len(components),
+    )
+
+
+@torch.no_grad()
+def draw_truncated(
+    component: Component,
+    s: Tensor,
+    num_samples: int,
+    budget: Budget,
+    options: Mapping[str, Any],
+    *,
+    reject: bool = True,
+) -> Drawn:
+    """Draw until each summary of `(B, d_s)`, B > 0, has `num_samples` (> 0) accepted, or never will.
+
+    A dataset that has enough is not drawn for any more. The sizes of the batches follow sbi's, so
+    that for one dataset the same seed gives the same samples as sbi.
+    """
+    num_datasets, max_draws = len(s), budget.max_draws(num_samples)
+    accepted = torch.zeros(num_datasets, dtype=torch.long, device=s.device)
+    draws = torch.zeros_like(accepted)
+    active = torch.arange(num_datasets, device=s.device)
+    samples, size, total = torch.empty(0, device=s.device), num_samples, 0
+    progress = tqdm(total=num_samples, desc="sampling", disable=not budget.show_progress_bars)
+    while len(active) and not (total and budget.expired()):
+        size = min(size, budget.batch(len(active)), max_draws - total)
+        theta = component.draw(
+            size, s[active], show_progress_bars=budget.show_progress_bars, **options
+        )
+        if not total:
+            samples = theta.new_empty(num_samples, num_datasets, *theta.shape[2:])
+        everywhere = torch.ones(theta.shape[:-1], dtype=torch.bool, device=theta.device)
+        inside = component.in_support(theta) if reject else everywhere
+        place = accepted[active] + inside.cumsum(0) - 1
+        keep = inside & (place < num_samples)
+        samples[place[keep], active.expand_as(place)[keep]] = theta[keep]
+        accepted[active] += inside.sum(0)
+        draws[active] += size
+        total += size
+        progress.update(min(num_samples, int(accepted.min())) - progress.n)
+        active = active[_promising(accepted[active], total, num_samples, max_draws)]
+        if len(active):
+            rate = (accepted[active] / total).min().item()
+            missing = num_samples - int(accepted[active].min())
+            size = max(int(1.5 * missing / max(rate, 1e-12)), 100)
+    progress.close()
+    obtained = accepted.clamp(max=num_samples)
+    return Drawn(samples[: int(obtained.min())], num_samples, obtained, accepted, draws)
+
+
+def _promising(accepted: Tensor, draws: int, num_samples: int, max_draws: int) -> Tensor:
+    """Return which datasets lack samples and can still get them, at the upper limit of their rate."""
+    z = GIVE_UP_ERRORS
+    upper = (accepted + z * accepted.sqrt() + z**2) / draws
+    within_reach = accepted + upper * (max_draws - draws) >= num_samples
+    return (accepted < num_samples) & within_reach
+
+
+def shortfall_message(drawn: Drawn, budget: Budget) -> str:
+    """Tell a user who got fewer samples than asked for why, and what to do."""
+    num_datasets = len(drawn.obtained)
+    worst = int(drawn.obtained.argmin())
+    got, draws = int(drawn.obtained[worst]), int(drawn.draws[worst])
+    rate = int(drawn.accepted[worst]) / max(draws, 1)
+    where, returned = "", f"The {got} samples accepted are returned."
+    if num_datasets > 1:
+        short = (drawn.obtained < drawn.requested).nonzero().flatten().tolist()
+        named = ", ".join(map(str, short[:10]))
+        named += f" and {len(short) - 10} more" if len(short) > 10 else ""
+        where = f" for dataset {worst}"
+        returned = (
+            f"Datasets that fell short, of {num_datasets}: {named}. One tensor needs "
+            f"equally many samples of each dataset, so {len(drawn.samples)} are returned; leave "
+            "these datasets out to get all samples of the others."
+        )
+    if drawn.num_components > 1:
+        returned += " The members of the ensemble are not represented by their weights in them."
+    why = f"{budget.max_draws_per_sample} draws per sample, the limit, are not enough at this rate"
+    return (
+        f"Only {got} of {drawn.requested} requested samples were accepted{where} in {draws} draws "
+        f"(acceptance rate {rate:.2g}): {'time is up' if budget.expired() else why}. The other "
+        "draws lie outside the support of the prior: the query is far from the summaries that the "
+        f"posterior was trained on, or the posterior leaks there. {returned} Look at adapt(x): "
+        "s_star is what was queried, p_value how well the data agree with the simulations. Then "
+        "train on more simulations or a wider prior, raise max_draws_per_sample, or pass "
+        "reject_outside_prior=False for draws that ignore the prior's support."
+    )
+
+
+# ------------------------------------------------------------------------------ densities
+
+
+@dataclass(frozen=True)
+class LeakageOptions:
+    """The keywords of sbi's `leakage_correction`.
+
+    Arguments:
+        num_rejection_samples: Draws from which Z(s) is estimated; the standard error of log Z(s)
+            is `sqrt((1 - Z) / (Z * num_rejection_samples))`.
+        rejection_sampling_batch_size: Draws given to the network at once.
+        show_progress_bars: Whether the library shows its progress bars.
+        force_update: Accepted and without effect: the estimate is a function of its seed.
+    """
+
+    num_rejection_samples: int = 10_000
+    rejection_sampling_batch_size: int = 10_000
+    show_progress_bars: bool = False
+    force_update: bool = False
+
+    def __post_init__(self) -> None:
+        checks.positive(self.num_rejection_samples, "num_rejection_samples")
+        checks.positive(self.rejection_sampling_batch_size, "rejection_sampling_batch_size")
+        checks.flag(self.show_progress_bars, "show_progress_bars")
+        checks.flag(self.force_update, "force_update")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> LeakageOptions:
+        """Read sbi's keywords; None means the defaults."""
+        allowed = [option.name for option in fields(cls)]
+        if given is not None and not (isinstance(given, Mapping) and set(given) <= set(allowed)):
+            raise TypeError(
+                f"leakage_correction_params: expected a dict with any of {', '.join(allowed)}, got "
+                f"{given!r}."
+            )
+        return cls(**(given or {}))
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """An estimate of Z(s), the mass inside the prior's support, for B datasets.
+
+    Arguments:
+        accepted: Draws inside the support, `(B,)`.
+        draws: How many were drawn, `(B,)`.
+    """
+
+    accepted: Tensor
+    draws: Tensor
+
+    @property
+    def log_mass(self) -> Tensor:
+        """log Z(s), `(B,)`; where nothing was accepted, an upper limit."""
+        return (self.accepted.clamp(min=1) / self.draws).log()
+
+    @property
+    def resolved(self) -> Tensor:
+        """Whether Z(s) is known to about 10%, `(B,)`."""
+        return self.accepted >= self.draws.clamp(max=MIN_ACCEPTED)
+
+
+@torch.no_grad()
+def estimate_leakage(component: Component, s: Tensor, num_draws: int, budget: Budget) -> Leakage:
+    """Estimate Z(s) at summaries `(B, d_s)` from `num_draws` draws, and more where it is small."""
+    max_draws = max(num_draws, budget.max_draws(MIN_ACCEPTED))
+    accepted = torch.zeros(len(s), dtype=torch.long, device=s.device)
+    draws = torch.zeros_like(accepted)
+    active, total = torch.arange(len(s), device=s.device), 0
+    while len(active):
+        wanted = num_draws if total < num_draws else max_draws
+        size = min(budget.batch(len(active)), wanted - total)
+        theta = component.draw(size, s[active], show_progress_bars=budget.show_progress_bars)
+        accepted[active] += component.in_support(theta).sum(0)
+        draws[active] += size
+        total += size
+        if total >= num_draws:
+            active = active[(accepted[active] < MIN_ACCEPTED) & (draws[active] < max_draws)]
+    return Leakage(accepted, draws)
+
+
+def log_prob_mixture(
+    components: Sequence[Component],
+    theta: Tensor,
+    s: Tensor,
+    leakages: Sequence[Leakage | None],
+    options: Mapping[str, Any],
+) -> Tensor:
+    r"""Return :math:`\log \sum_i w_i q_i / Z_i`, `(S, B)`; -inf outside the prior's support.
+
+    Arguments:
+        components: The mixture.
+        theta: Parameters `(S, B, d_theta)`.
+        s: Summaries `(B, d_s)`.
+        leakages: For each component Z(s), or None to leave its density as it is.
+        options: Passed to `Component.log_density`.
+    """
+    terms = []
+    for component, leakage in zip(components, leakages, strict=True):
+        log_q = component.log_density(theta, s, **options)
+        log_q = log_q if leakage is None else log_q - leakage.log_mass
+        terms.append(log_q.masked_fill(~component.in_support(theta), -torch.inf))
+    if len(terms) == 1:
+        return terms[0]
+    log_w = terms[0].new_tensor([component.weight for component in components]).log()
+    return torch.logsumexp(torch.stack(terms, -1) + log_w, -1)
+
+
+def leakage_message(leakage: Leakage, datasets: Tensor) -> str:
+    """Tell a user whose log-probabilities could not be normalised well why, and what to do.
+
+    Arguments:
+        leakage: The estimate for B datasets.
+        datasets: Their places `(B,)` in what the user asked about.
+    """
+    worst = int(leakage.accepted.argmin())
+    accepted, draws, place = (int(a[worst]) for a in (leakage.accepted, leakage.draws, datasets))
+    where = f" for dataset {place}" if len(leakage.draws) > 1 or place else ""
+    effect = "log_prob is a lower bound, right up to one constant"
+    if accepted:
+        effect = f"log_prob has a standard error of {accepted**-0.5:.2f}, the same for all theta"
+    return (
+        f"Only {accepted} of {draws} draws lie inside the support of the prior{where}: {effect}. "
+        "The query is far from the summaries that the posterior was trained on, or the posterior "
+        "leaks there. Look at adapt(x), raise num_rejection_samples in leakage_correction_params, "
+        "or pass norm_posterior=False for densities that are not normalised."
+    )
+
+
+__all__ = [
+    "Budget",
+    "Drawn",
+    "Leakage",
+    "LeakageOptions",
+    "draw_mixture",
+    "draw_truncated",
+    "estimate_leakage",
+    "leakage_message",
+    "log_prob_mixture",
+    "shortfall_message",
+]
