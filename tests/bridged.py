@@ -11,7 +11,7 @@ from torch.distributions import Independent, Normal
 
 from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors import CallablePosterior
-from mindist.posteriors.network_storage import load_weights, save_weights
+from mindist.posteriors.flow_bridge import load_weights, save_weights
 from mindist.tasks import GaussianTask
 
 TASK = GaussianTask(num_obs=30)
@@ -126,8 +126,7 @@ def train_workflow(*, learned: bool, epochs: int) -> Any:
 
 
 def bayesflow_bridged(*, learned: bool, epochs: int) -> Bridged:
-    from mindist.posteriors.bayesflow_bridge import learned_summary
-    from mindist.posteriors.bayesflow_storage import load_posterior, save_posterior
+    from mindist.posteriors.bayesflow_bridge import learned_summary, load_posterior, save_posterior
 
     made = train_workflow(learned=learned, epochs=epochs)
 

@@ -11,10 +11,7 @@ from torch.distributions import MultivariateNormal
 
 from exact_models import normal
 from mindist.adaptation.spread import spread
-from mindist.posteriors.averaged import AveragedBackend, AveragedComponent
-from mindist.posteriors.query import BoundedQueries
-from mindist.posteriors.rejection import Budget
-from mindist.posteriors.uncertain import Conditions, UncertainQueries
+from mindist.posteriors.queries import AveragedComponent, Conditions, Queries
 from test_noise import noise_of
 
 GAIN = torch.tensor([[0.9, 0.2], [0.0, 0.7]]).double()
@@ -117,30 +114,31 @@ def test_blocks_of_parameters_change_nothing(monkeypatch):
     theta, rows = normal(50, 2, 2), AROUND.flatten(1)
     component = AveragedComponent(LinearGaussian(), 32)
     whole = component.log_density(theta, rows)
-    monkeypatch.setattr("mindist.posteriors.averaged.MAX_ROWS", 640)
+    monkeypatch.setattr("mindist.posteriors.queries.MAX_ROWS", 640)
     torch.testing.assert_close(component.log_density(theta, rows), whole)
 
 
 def test_the_average_is_cut_to_the_prior_as_one_density():
     """Where a summary leaks all of its mass, the others are still drawn from, and normalised."""
-    queries = BoundedQueries(AveragedBackend(Exact(LinearGaussian(bounded=True)), 2), 100)
-    rows = torch.tensor([[1.0, 0.0, -50.0, 0.0]]).double()  # the second has no mass inside
-    samples = queries.sample((2_000,), rows, Budget(100), seed=0)
+    queries = Queries(Exact(LinearGaussian(bounded=True)), 100)
+    around = torch.tensor([[[1.0, 0.0], [-50.0, 0.0]]]).double()  # the second has no mass inside
+    at = Conditions(around.mean(1), torch.tensor([True]), around)
+    samples = queries.sample((2_000,), at, seed=0)
     assert (samples[..., 0] > 0).all()
-    mean = LinearGaussian().law(rows[:, :2]).mean
+    mean = LinearGaussian().law(around[:, 0]).mean
     assert ((samples.mean(0) - mean).abs() < 4 * (WITHIN.diagonal() / 2_000).sqrt()).all()
-    log_p = queries.log_prob(mean[None], rows)
-    expected = LinearGaussian().log_density(mean, rows[:, :2])  # Z is 1/2, as is the share
+    log_p = queries.log_prob(mean[None], at)
+    expected = LinearGaussian().log_density(mean, around[:, 0])  # Z is 1/2, as is the share
     torch.testing.assert_close(log_p[0], expected, atol=4 / math.sqrt(10_000), rtol=0)
 
 
 def test_certain_and_uncertain_datasets_in_one_batch():
-    queries = UncertainQueries(Exact(), 100, 32)
+    queries = Queries(Exact(), 100)
     s = torch.cat([S_STAR, S_STAR + 1])
     uncertain = torch.tensor([False, True, True, False])
     around = torch.cat([AROUND, AROUND + 1])
     conditions = Conditions(s, uncertain, around)
-    samples = queries.sample((8_000,), conditions, Budget(100), seed=0)
+    samples = queries.sample((8_000,), conditions, seed=0)
     sides = torch.where(uncertain[:, None, None], torch.cat([U, U]), 0.0)
     for b in range(4):
         expected = WITHIN + GAIN @ sides[b] @ GAIN.T
@@ -153,6 +151,6 @@ def test_certain_and_uncertain_datasets_in_one_batch():
     for b in range(4):
         alone = queries.log_prob(theta[:, b : b + 1], conditions[torch.tensor([b])])
         torch.testing.assert_close(together[:, b], alone[:, 0])
-    still = queries.sample((8,), Conditions.certain(s[~uncertain]), Budget(100), seed=0)
-    again = queries.sample((8,), conditions, Budget(100), seed=0)
+    still = queries.sample((8,), Conditions.certain(s[~uncertain]), seed=0)
+    again = queries.sample((8,), conditions, seed=0)
     assert torch.equal(again[:, ~uncertain], still)

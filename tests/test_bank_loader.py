@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mindist import MinimumDistance
-from mindist.posteriors import bank_loader
-from mindist.posteriors.bank_loader import BankLoader, KeptData
+from mindist.posteriors import sbi_training
+from mindist.posteriors.sbi_training import BankLoader, KeptData
 from mindist.tasks import GaussianTask
 from stored_simulations import MemoryBank
 
@@ -28,8 +28,8 @@ def numbered(num=103):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 8 datasets, pools of 3 blocks."""
-    monkeypatch.setattr(bank_loader, "BLOCK_BYTES", 8 * 20)
-    monkeypatch.setattr(bank_loader, "POOL_BYTES", 24 * 20)
+    monkeypatch.setattr(sbi_training, "BLOCK_BYTES", 8 * 20)
+    monkeypatch.setattr(sbi_training, "POOL_BYTES", 24 * 20)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 24, 50])
@@ -88,10 +88,9 @@ def bank(simulations):
 @pytest.fixture
 def train():
     """sbi's training with a small mixture-density network, ready for a bank or for tensors."""
-    train_npe = pytest.importorskip("mindist.posteriors.sbi_training").train_npe
     torch.manual_seed(1)
     how = {"density_estimator": "mdn", "seed": 0, "learning_rate": 5e-3, "max_num_epochs": 1}
-    return partial(train_npe, TASK.prior, **how)
+    return partial(sbi_training.train_npe, TASK.prior, **how)
 
 
 class Mean(torch.nn.Module):
@@ -129,8 +128,8 @@ def test_npe_streams_a_bank_that_is_larger_than_its_memory(simulations, bank, tr
     x = simulations[1]
     how = {"embedding_net": Mean(), "max_num_epochs": 10, "batch_size": 50}
     posteriors = [train(bank, **how)]
-    monkeypatch.setattr(bank_loader, "BLOCK_BYTES", 100 * x[:1].nbytes)
-    monkeypatch.setattr(bank_loader, "POOL_BYTES", 400 * x[:1].nbytes)
+    monkeypatch.setattr(sbi_training, "BLOCK_BYTES", 100 * x[:1].nbytes)
+    monkeypatch.setattr(sbi_training, "POOL_BYTES", 400 * x[:1].nbytes)
     posteriors.append(train(bank, **how))
     assert not same(*posteriors)
     generator = torch.Generator().manual_seed(5)

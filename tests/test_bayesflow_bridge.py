@@ -16,8 +16,12 @@ pytest.importorskip("bayesflow")
 import bayesflow
 import keras
 
-from mindist.posteriors.bayesflow_bridge import bridge, learned_summary
-from mindist.posteriors.bayesflow_storage import load_posterior, save_posterior
+from mindist.posteriors.bayesflow_bridge import (
+    bridge,
+    learned_summary,
+    load_posterior,
+    save_posterior,
+)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +171,7 @@ def test_what_cannot_be_asked_is_refused(mds, learned):
     with pytest.raises(TypeError, match="expected a BayesFlow workflow or approximator"):
         RobustPosterior(bayesflow.Adapter(), mds)
     with pytest.raises(ValueError, match="device: this posterior computes on cpu"):
-        RobustPosterior(learned, mds)._backend.to(torch.device("meta"))
+        RobustPosterior(learned, mds).queries.backend.to(torch.device("meta"))
     small = MinimumDistance(learned_summary(learned), num_features=32).fit(X[:500])
     robust = RobustPosterior(learned, small)
     with pytest.raises(ValueError, match="got 'prior'"):

@@ -129,8 +129,9 @@ def test_the_mode_is_near_the_mean(bridged, mds, clean):
 
 def test_the_posterior_is_left_alone(bridged, mds, bad):
     before, robust = bridged.draw(20, bad[0], 5), bridged.robust(mds)
-    version, known = robust._backend.version, isinstance(robust._backend.version, tuple)
+    backend = robust.queries.backend
+    version, known = backend.version, isinstance(backend.version, tuple)
     robust.sample((20,), bad[0])
     robust.log_prob(before[:2], bad[0])
     assert torch.equal(bridged.draw(20, bad[0], 5), before)
-    assert (robust._backend.version == version) is known  # of a function nothing is known
+    assert (backend.version == version) is known  # of a function nothing is known

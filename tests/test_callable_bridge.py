@@ -9,8 +9,8 @@ from torch.distributions import Independent, Uniform
 from bridged import TASK, IliPosterior, X, exact, mean
 from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors import CallablePosterior
-from mindist.posteriors.network_storage import load_weights, save_weights
-from mindist.posteriors.seeding import seed_for_others, seeded
+from mindist.posteriors.flow_bridge import load_weights, save_weights
+from mindist.posteriors.guards import seed_for_others, seeded
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_prior_with_bounds_cuts_and_normalises(mds):
     normed = robust.log_prob(theta, X[0])
     assert normed[0] - raw[0] == pytest.approx(np.log(2), abs=0.05)  # half of the mass is inside
     assert normed[1] == -torch.inf
-    assert robust._backend.sample_prior(5).shape == (5, 2)
+    assert robust.queries.backend.sample_prior(5).shape == (5, 2)
 
 
 def test_a_seed_for_others_leaves_torch_draws_alone():

@@ -12,7 +12,7 @@ from mindist import MinimumDistance
 from mindist.decoders import RidgeDecoder
 from mindist.features import sources
 from mindist.features.embedding import Embedding
-from mindist.posteriors.bank_loader import BankLoader, KeptData
+from mindist.posteriors.sbi_training import BankLoader, KeptData
 from mindist.protocols import is_bank
 from stored_simulations import MemoryBank
 

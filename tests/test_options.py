@@ -11,8 +11,7 @@ from torch import Tensor
 
 from mindist import MinimumDistance, RobustPosterior, Search
 from mindist.decoders import RidgeDecoder
-from mindist.posteriors.density import LeakageOptions
-from mindist.posteriors.rejection import Budget
+from mindist.posteriors.truncation import Budget, LeakageOptions
 
 NOT_NUMBERS = ["5%", None, True, [0.5], {}, torch.ones(2), object()]
 NOT_FLAGS = ["yes", "no", None, 1, 0.0, [], torch.tensor(True)]

@@ -18,9 +18,9 @@ from torch import Tensor
 from mindist import MinimumDistance, RobustPosterior
 from mindist.adaptation import spread
 from mindist.decoders import RidgeDecoder
-from mindist.posteriors import guards, rejection
-from mindist.posteriors.density import estimate_leakage
-from mindist.posteriors.rejection import Budget, draw_mixture, draw_truncated
+from mindist.posteriors import sbi_bridge, truncation
+from mindist.posteriors.guards import quiet
+from mindist.posteriors.truncation import Budget, draw_mixture, draw_truncated, estimate_leakage
 from mindist.tasks import GaussianTask
 
 pytest.importorskip("sbi")
@@ -29,7 +29,7 @@ from sbi.inference import FMPE, NPSE, EnsemblePosterior
 from sbi.inference.posteriors import DirectPosterior, VectorFieldPosterior
 from sbi.utils import BoxUniform
 
-from mindist.posteriors.sbi_bridge import train_npe
+from mindist.posteriors.sbi_training import NoTracker, train_npe
 
 TASK = GaussianTask(num_obs=50)
 # Seed 1, because with seed 0 the random permutations of sbi's maf never let one of two parameters
@@ -83,8 +83,8 @@ def kinds(npe: DirectPosterior, simulations: tuple[Tensor, Tensor]) -> dict[str,
     made = {"mdn": npe, "maf": maf, "ensemble": EnsemblePosterior([npe, maf], weights=[0.25, 0.75])}
     for name, trainer in {"npse": NPSE, "fmpe": FMPE}.items():
         torch.manual_seed(0)
-        inference = trainer(TASK.prior, tracker=guards.NoTracker(), show_progress_bars=False)
-        with guards.quiet("Maximum number of epochs", stdout=True):
+        inference = trainer(TASK.prior, tracker=NoTracker(), show_progress_bars=False)
+        with quiet("Maximum number of epochs", stdout=True):
             inference.append_simulations(theta, s).train(max_num_epochs=15)
         for how in ("ode", "sde"):
             made[f"{name}-{how}"] = inference.build_posterior(sample_with=how)
@@ -185,7 +185,7 @@ def test_log_prob_of_a_leaking_posterior_integrates_to_one(kind, kinds, mds, x_o
     log_p = robust.log_prob_batched(theta[:, None], x)
     mass = log_p.double().exp().sum(0) / 100**2
     leak = torch.stack([estimate_leakage(c, robust.adapt(x).s_star, 10_000, Budget(1000)).log_mass
-                        for c in robust._backend.components]).exp()  # fmt: skip
+                        for c in robust.queries.backend.components]).exp()  # fmt: skip
     # Four standard errors of the estimated masses, plus 1% for the quadrature and the box's edge.
     error = 4 * ((1 - leak) / leak / 10_000).sqrt().amax(0) + 0.01
     assert leak[:, 0].max() < 0.7
@@ -256,7 +256,7 @@ def test_the_point_of_it_all(npe, mds):
     x = TASK.contaminate(x, 0.2, generator=torch.Generator().manual_seed(1))
     robust = RobustPosterior(npe, mds).sample_batched((200,), x, seed=0).mean(0)
     torch.manual_seed(0)
-    with guards.quiet("Capping"):
+    with quiet("Capping"):
         plain = npe.sample_batched((200,), x=x.mean(1), show_progress_bars=False).mean(0)
     rmse = [(mean - theta).square().mean(1).sqrt().mean() for mean in (robust, plain)]
     assert rmse[0] < 0.75 * rmse[1]  # ANCHORS.md: .139 against .228 with 100 observations
@@ -645,7 +645,7 @@ def test_drawing_ends_where_nothing_is_accepted():
     assert drawn.samples.shape == (0, 2, 1)
     # 9/n, the upper limit of the rate after n draws, is below 1/1000 from n = 9000 on.
     assert 9_000 < drawn.draws[1] <= 9_000 + 2 * 10_000
-    assert draw_truncated(Uniform(), s, 1, Budget(1), {}).draws[1] == rejection.MIN_DRAWS
+    assert draw_truncated(Uniform(), s, 1, Budget(1), {}).draws[1] == truncation.MIN_DRAWS
 
 
 def test_drawing_never_exceeds_its_budget_and_does_not_give_up_too_early():
@@ -762,7 +762,7 @@ def test_an_ode_that_cannot_be_solved_is_an_error(kinds, mds, x_obs, monkeypatch
     with torch.no_grad():
         next(posterior.vector_field_estimator.net.parameters()).fill_(math.nan)
     robust = RobustPosterior(posterior, mds)
-    monkeypatch.setattr(guards, "MAX_ODE_EVALUATIONS", 300)
+    monkeypatch.setattr(sbi_bridge, "MAX_ODE_EVALUATIONS", 300)
     for query in (
         lambda: robust.sample((3,), x_obs),
         lambda: robust.log_prob(torch.zeros(2), x_obs),

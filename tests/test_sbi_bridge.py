@@ -27,9 +27,15 @@ from sbi.neural_nets.embedding_nets import FCEmbedding, PermutationInvariantEmbe
 from sbi.utils import BoxUniform
 from sbi.utils.sbiutils import Standardize
 
-from mindist.posteriors.embedding import EmbeddingSummary
-from mindist.posteriors.guards import NoTracker, quiet, shallow_copy
-from mindist.posteriors.sbi_bridge import bridge, split_embedding, train_npe
+from mindist.posteriors.guards import quiet
+from mindist.posteriors.sbi_bridge import (
+    EmbeddingSummary,
+    bridge,
+    shallow_copy,
+    split_embedding,
+    train_npe,
+)
+from mindist.posteriors.sbi_training import NoTracker
 
 TASK = GaussianTask(num_obs=10)
 ESTIMATORS = [

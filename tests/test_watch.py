@@ -17,8 +17,8 @@ from sbi.inference import NLE
 from sbi.inference.posteriors import DirectPosterior
 from sbi.inference.posteriors.posterior_parameters import MCMCPosteriorParameters
 
-from mindist.posteriors.guards import NoTracker, quiet
-from mindist.posteriors.sbi_bridge import train_npe
+from mindist.posteriors.guards import quiet
+from mindist.posteriors.sbi_training import NoTracker, train_npe
 
 HOW = {"density_estimator": "mdn", "max_num_epochs": 2, "seed": 0}
 

@@ -38,7 +38,7 @@ def load_prior(name: str) -> Any:
     """A prior that sbi takes, of whatever the user has."""
     thing = load_user_code(name, "--prior")
     with extra("sbi"):
-        from mindist.posteriors.priors import as_distribution
+        from mindist.posteriors.sbi_training import as_distribution
     prior, bounded = as_distribution(thing)
     if not bounded:
         say(

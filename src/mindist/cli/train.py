@@ -35,9 +35,8 @@ def train(
     if prior is None:
         raise UsageError("Name the prior that the bank was simulated with: --prior file.py:name.")
     with waiting("Loading sbi"), extra("cli"):
-        from mindist.posteriors.priors import check_prior
         from mindist.posteriors.sbi_storage import ESTIMATORS, save_posterior
-        from mindist.posteriors.sbi_training import train_npe
+        from mindist.posteriors.sbi_training import check_prior, train_npe
     check_choice(density_estimator, ESTIMATORS, "density estimator")
     simulations = open_bank(bank)
     distribution = load_prior(prior)

@@ -1,7 +1,8 @@
-"""`RobustPosterior`, and one bridge file for each foreign library.
+"""`RobustPosterior`, `watch`, and one bridge file for each foreign library.
 
-`robust.py` knows only the small protocol in `backend.py`; a library such as sbi is imported in its
-bridge (`sbi_bridge.py`) and nowhere else, and only once one of its posteriors is wrapped.
+In the order of the data: `robust.py` adapts (`cache.py`) and asks (`queries.py`, `truncation.py`)
+through the protocol of `backend.py`. A library such as sbi is imported in its bridge and nowhere
+else, and only once one of its posteriors is wrapped.
 May import: torch, NumPy, tqdm, `mindist.minimum_distance` and the layers below it; a bridge also
 imports its library.
 """

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -28,54 +27,41 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.adaptation import Adaptation
-from mindist.posteriors.predictive import predict
-from mindist.posteriors.rejection import Budget
-from mindist.posteriors.uncertain import Conditions
+from mindist.posteriors.queries import Conditions
 from mindist.protocols import Array
+from mindist.simulation.calls import Call, Data
+from mindist.simulation.seeds import borrowed_globals, draw_seed
 
 if TYPE_CHECKING:
     from mindist.posteriors.robust import RobustPosterior
 
 AT = ("adapted", "observed")
+PREDICTIVE = 2**30  # the first number of these seeds, which no chunk of a bank has
 Variable = tuple[tuple[str, ...], NDArray[Any]]
 """Names of the axes, and values."""
 
 
-@dataclass(frozen=True)
-class Export:
-    """What to put into ArviZ data.
-
-    Arguments:
-        num_samples: Draws from the posterior.
-        names: Of the parameters; by default those that BayesFlow has, else `theta_0`, ...
-        simulator: As of `mindist.simulate`, for the posterior predictive.
-        at: Where the posterior is asked: at the `"adapted"` summaries, or at the `"observed"` ones,
-            as the wrapped posterior alone would.
-        seed: Of all draws; None draws from torch's global generator.
-
-    Example:
-        >>> Export(num_samples=500, names=["rate"]).at
-        'adapted'
-    """
-
-    num_samples: int = 1_000
-    names: Sequence[str] | None = None
-    simulator: Callable[..., Any] | None = None
-    at: str = "adapted"
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        checks.positive(self.num_samples, "num_samples")
-        checks.choice(self.at, AT, "at")
-
-
-def to_inference_data(robust: RobustPosterior, x: Array | None = None, **options: Any) -> Any:
-    """An `arviz.InferenceData` of a posterior given observed datasets.
+def to_inference_data(
+    robust: RobustPosterior,
+    x: Array | None = None,
+    *,
+    num_samples: int = 1_000,
+    names: Sequence[str] | None = None,
+    simulator: Callable[..., Any] | None = None,
+    at: str = "adapted",
+    seed: int | None = None,
+) -> Any:
+    """Return an `arviz.InferenceData` of a posterior given observed datasets.
 
     Arguments:
         robust: The posterior.
         x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
-        options: As of `Export`.
+        num_samples: Draws from the posterior.
+        names: A name for each parameter; by default those that BayesFlow has, else `theta_0`, ...
+        simulator: A simulator as of `mindist.simulate`, for the posterior predictive.
+        at: Where the posterior is asked: at the `"adapted"` summaries, or at the `"observed"` ones,
+            as the wrapped posterior alone would.
+        seed: Seed of all draws; None draws from torch's global generator.
 
     Example:
         >>> from mindist import MinimumDistance, RobustPosterior
@@ -86,14 +72,14 @@ def to_inference_data(robust: RobustPosterior, x: Array | None = None, **options
         >>> dict(data.posterior["centre"].sizes)
         {'chain': 1, 'draw': 50}
     """
-    _need("arviz")
-    export = Export(**options)
-    names = _names(robust, export.names)
+    arviz, xarray = _need("arviz"), _need("xarray")
+    checks.positive(num_samples, "num_samples")
+    checks.choice(at, AT, "at")
+    names = _names(robust, names)
     result, conditions = robust.adapt(x), robust.conditions(x)
-    if export.at == "observed":
+    if at == "observed":
         conditions = Conditions.certain(result.s_obs.reshape(len(conditions), -1).to(conditions.s))
-    budget = Budget(robust.queries.max_draws)
-    theta = robust.queries.sample((export.num_samples,), conditions, budget, seed=export.seed)
+    theta = robust.queries.sample((num_samples,), conditions, seed=seed)
     data = checks.as_tensor(robust.default_x if x is None else x, "x")
     first = ("dataset",) if result.batched else ()
     axes = (*first, "observation", *(f"event_{i}" for i in range(data.dim() - len(first) - 1)))
@@ -105,56 +91,13 @@ def to_inference_data(robust: RobustPosterior, x: Array | None = None, **options
     log_prob = _log_prob(robust, theta, conditions)
     if log_prob is not None:
         groups["sample_stats"] = {"lp": _draws(log_prob, first)}
-    if export.simulator is not None:
-        shape = tuple(data.shape[len(first) :])
-        predicted = _predictive(export.simulator, theta, shape, export.seed)
+    if simulator is not None:
+        predicted = _predictive(simulator, theta, tuple(data.shape[len(first) :]), seed)
         groups["posterior_predictive"] = {"x": _draws(predicted, axes)}
-    return _inference_data(groups, export)
-
-
-def _predictive(
-    simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int | None
-) -> Tensor:
-    """Datasets `(S, B, N, *event)`, one for each draw `(S, B, d_theta)`."""
-    if seed is None:
-        seed = int(torch.randint(2**31, ()))
-    x = predict(simulator, theta.flatten(0, 1), shape, seed)
-    return x.reshape(*theta.shape[:2], *shape)
-
-
-def _log_prob(robust: RobustPosterior, theta: Tensor, conditions: Conditions) -> Tensor | None:
-    """Log-probabilities `(S, B)`, or None where the wrapped posterior has none."""
-    try:
-        with torch.no_grad():
-            return robust.queries.log_prob(theta, conditions)
-    except NotImplementedError:
-        return None
-
-
-def _draws(values: Tensor, dims: tuple[str, ...]) -> Variable:
-    """From `(S, B, ...)` to one chain `(1, S, [B,] ...)`, where only a batch has the axis B."""
-    values = values if dims[:1] == ("dataset",) else values[:, 0]
-    return ("chain", "draw", *dims), _array(values)[None]
-
-
-def _constants(result: Adaptation, first: tuple[str, ...]) -> dict[str, Variable]:
-    """What was found about the data."""
-    axes = {
-        **dict.fromkeys(("s_obs", "s_star"), ("summary",)),
-        **dict.fromkeys(("p_value", "misspecified", "adapted", "epsilon"), ()),
-        **dict.fromkeys(("weights", "outlier_score", "outliers"), ("observation",)),
-    }
-    return {name: ((*first, *own), _array(getattr(result, name))) for name, own in axes.items()}
-
-
-def _inference_data(groups: Mapping[str, Mapping[str, Variable]], export: Export) -> Any:
-    """Each group as a dataset of xarray, whose axes are numbered from 0."""
-    arviz, xarray = _need("arviz"), _need("xarray")
-    queried = "minimum-distance summaries" if export.at == "adapted" else "observed summaries"
     attributes = {
         "inference_library": "mindist",
         "inference_library_version": version("mindist"),
-        "queried_at": queried,
+        "queried_at": f"{'minimum-distance' if at == 'adapted' else 'observed'} summaries",
     }
     datasets = {}
     for group, variables in groups.items():
@@ -163,8 +106,55 @@ def _inference_data(groups: Mapping[str, Mapping[str, Variable]], export: Export
     return arviz.InferenceData(**datasets)
 
 
+def _predictive(
+    simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int | None
+) -> Tensor:
+    """Simulate datasets `(S, B, N, *event)`, one for each draw `(S, B, d_theta)`."""
+    seed = int(torch.randint(2**31, ())) if seed is None else seed
+    call, rows = Call(simulator, shape[0], tuple(shape[1:])), theta.detach().cpu().flatten(0, 1)
+    with borrowed_globals(), torch.no_grad():
+        together = call(rows, draw_seed(seed, PREDICTIVE), len(rows))
+        if isinstance(together, Data):
+            return torch.from_numpy(together.x).reshape(*theta.shape[:2], *shape)
+        x = []
+        for index, one in enumerate(rows):
+            made = call(one, draw_seed(seed, PREDICTIVE, index), None)
+            if not isinstance(made, Data):
+                raise ValueError(
+                    "simulator: expected a dataset as observed for each parameter vector drawn "
+                    f"from the posterior, got: {made.error}"
+                )
+            x.append(torch.from_numpy(made.x))
+    return torch.stack(x).reshape(*theta.shape[:2], *shape)
+
+
+def _log_prob(robust: RobustPosterior, theta: Tensor, conditions: Conditions) -> Tensor | None:
+    """Return log-probabilities `(S, B)`, or None where the wrapped posterior has none."""
+    try:
+        with torch.no_grad():
+            return robust.queries.log_prob(theta, conditions)
+    except NotImplementedError:
+        return None
+
+
+def _draws(values: Tensor, dims: tuple[str, ...]) -> Variable:
+    """Turn `(S, B, ...)` into one chain `(1, S, [B,] ...)`, where only a batch has the axis B."""
+    values = values if dims[:1] == ("dataset",) else values[:, 0]
+    return ("chain", "draw", *dims), _array(values)[None]
+
+
+def _constants(result: Adaptation, first: tuple[str, ...]) -> dict[str, Variable]:
+    """Return what was found about the data."""
+    axes = {
+        **dict.fromkeys(("s_obs", "s_star"), ("summary",)),
+        **dict.fromkeys(("p_value", "misspecified", "adapted", "epsilon"), ()),
+        **dict.fromkeys(("weights", "outlier_score", "outliers"), ("observation",)),
+    }
+    return {name: ((*first, *own), _array(getattr(result, name))) for name, own in axes.items()}
+
+
 def _names(robust: RobustPosterior, given: Sequence[str] | None) -> list[str]:
-    """A name for each parameter."""
+    """Return a name for each parameter; raise unless they are different."""
     num = robust.num_parameters
     names = given if given is not None else robust.parameter_names
     names = [f"theta_{i}" for i in range(num)] if names is None else list(names)
@@ -179,7 +169,7 @@ def _array(values: Tensor) -> NDArray[Any]:
 
 
 def _need(name: str) -> Any:
-    """A library, without ArviZ's daily notice, or a message that names the extra."""
+    """Import a library, without ArviZ's daily notice; raise an error that names the extra."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "\nArviZ is undergoing", FutureWarning)
@@ -190,4 +180,4 @@ def _need(name: str) -> Any:
         ) from error
 
 
-__all__ = ["Export", "to_inference_data"]
+__all__ = ["to_inference_data"]

@@ -1,4 +1,4 @@
-r"""The bridge to BayesFlow: its continuous approximators, and workflows around them.
+r"""The bridge to BayesFlow: its continuous approximators, workflows around them, and their files.
 
 .. math:: p(\theta \mid s), \quad s \text{ an inference condition, or } s = h(x_{1:N})
     \text{ of a summary network } h .
@@ -14,14 +14,21 @@ the parameters, which then holds by itself. Log-probabilities are those of the i
 consistency models have none. They cannot be differentiated, since adapters work on NumPy arrays.
 
 Importing BayesFlow turns autograd off in the whole process. That is left as it was found here, and
-what needs gradients in mindist asks for them itself. This file and `bayesflow_storage.py` are the
-only ones that import BayesFlow or Keras. What is taken from BayesFlow beyond its documented side is
-pinned by `tests/test_bayesflow_bridge.py` to 2.0.12.
+what needs gradients in mindist asks for them itself. This file is the only one that imports
+BayesFlow or Keras. What is taken from BayesFlow beyond its documented side is pinned by
+`tests/test_bayesflow_bridge.py` to 2.0.12.
+
+On disk a workflow is its weights: nothing is pickled, and nothing that is read decides what runs.
+The workflow is built again by whoever loads it, as for training, and the stored weights are put
+into it. Stored beside them is one row of each variable, from which the adapter and the networks
+learn how wide they are. What `keras.saving.load_model` makes of Keras's own files, with its
+`safe_mode` left on, can be wrapped just as well.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -30,19 +37,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mindist import storage
 from mindist.posteriors.backend import Backend
-from mindist.posteriors.plain import PlainBackend, PlainComponent
-from mindist.posteriors.seeding import seed_for_others
+from mindist.posteriors.callable_bridge import Density, PlainBackend
+from mindist.posteriors.guards import seed_for_others
 
 with torch.set_grad_enabled(torch.is_grad_enabled()):  # which BayesFlow sets to False
     import bayesflow
     import keras
 
 VARIABLES, CONDITIONS, DATA = "inference_variables", "inference_conditions", "summary_variables"
+KIND = "BayesFlowPosterior"
 MAX_NUMBERS = 2**22  # of datasets given to a summary network at once: 16 MB in float32
 
 
-class BayesFlowDensity:
+class BayesFlowDensity(Density):
     """The density of a trained approximator, given what its inference network is conditioned on.
 
     Arguments:
@@ -50,6 +59,7 @@ class BayesFlowDensity:
     """
 
     def __init__(self, approximator: Any) -> None:
+        super().__init__()
         self.approximator = approximator
         shapes = input_shapes(approximator)
         self.learned = approximator.summary_network is not None
@@ -66,8 +76,10 @@ class BayesFlowDensity:
             yield from (variable.value for variable in part.weights)
 
     @torch.no_grad()
-    def draw(self, num_samples: int, s: Tensor, **options: Any) -> Tensor:
-        """Draws `(num_samples, B, d_theta)`; options are those of BayesFlow's `sample`."""
+    def draw(
+        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
+    ) -> Tensor:
+        """Draw `(num_samples, B, d_theta)`; options are those of BayesFlow's `sample`."""
         own = self.approximator
         rows = own.sampler.repeat_and_flatten_conditions(self._conditions(s), num_samples)
         with seed_for_others() as seed:
@@ -81,7 +93,7 @@ class BayesFlowDensity:
 
     @torch.no_grad()
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """log q, `(S, B)`, without a gradient; options are those of BayesFlow's `log_prob`."""
+        """Return log q, `(S, B)`, without a gradient; options are BayesFlow's."""
         own, rows = self.approximator, theta.flatten(0, 1)
         conditions = self._conditions(s).repeat(len(theta), 1)
         raw = split_columns(rows, self.parameters)
@@ -100,7 +112,7 @@ class BayesFlowDensity:
         return torch.as_tensor(log_q).to(s).reshape(theta.shape[:-1])
 
     def _conditions(self, s: Tensor) -> Tensor:
-        """What the inference network is given for summaries `(B, d_s)`."""
+        """Return what the inference network is given for summaries `(B, d_s)`."""
         own = self.approximator
         if self.learned:
             return s
@@ -139,7 +151,7 @@ class LearnedSummary:
 
     @torch.no_grad()
     def __call__(self, x: Any) -> Tensor:
-        """Summaries `(B, d_s)` of datasets `(B, N, *event)`."""
+        """Return summaries `(B, d_s)` of datasets `(B, N, *event)`."""
         x = torch.as_tensor(x)
         size = max(1, MAX_NUMBERS // max(1, x[:1].numel()))
         return torch.cat([self._summarise(part) for part in x.split(size)])
@@ -154,7 +166,7 @@ class LearnedSummary:
 
 
 def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
-    """The backend of a BayesFlow workflow or approximator."""
+    """Return the backend of a BayesFlow workflow or approximator."""
     density = BayesFlowDensity(trained(posterior))
     approximator, shapes = density.approximator, input_shapes(density.approximator)
     if density.learned:
@@ -167,13 +179,13 @@ def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
         for index in range(size)
     ]
     shape = torch.Size((int(width),))
-    return PlainBackend(PlainComponent(density), shape, len(names), tuple(names))
+    return PlainBackend(density, shape, len(names), tuple(names))
 
 
 def learned_summary(
     posterior: Any, *, conditions: Callable[[Any], Mapping[str, Any]] | None = None
 ) -> LearnedSummary:
-    """The summary that a BayesFlow workflow has learned, for `MinimumDistance`.
+    """Return the summary that a BayesFlow workflow has learned, for `MinimumDistance`.
 
     Arguments:
         posterior: A trained workflow or approximator with a summary network.
@@ -190,7 +202,7 @@ def learned_summary(
 
 
 def raw_conditions(posterior: Any) -> tuple[str | None, dict[str, int]]:
-    """The one variable that is summarised by a network, or None and the widths of the summaries."""
+    """Return the one variable that a network summarises, or None and the widths of summaries."""
     density = BayesFlowDensity(trained(posterior))
     if not density.learned:
         return None, density.conditions
@@ -205,7 +217,7 @@ def raw_conditions(posterior: Any) -> tuple[str | None, dict[str, int]]:
 
 
 def trained(posterior: Any) -> Any:
-    """The trained approximator of a workflow, checked to be of a kind that can be asked."""
+    """Return the trained approximator of a workflow; raise if it cannot be asked."""
     if keras.backend.backend() != "torch":
         raise RuntimeError(
             f"posterior: Keras runs on {keras.backend.backend()}, and mindist on torch. Set the "
@@ -235,19 +247,19 @@ def trained(posterior: Any) -> Any:
 
 
 def input_shapes(approximator: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes that an approximator was built for, batch axis first, by kind of variable."""
+    """Return the shapes an approximator was built for, batch axis first, by kind of variable."""
     shapes = approximator.get_build_config()["input_shape"]
     return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def raw_widths(adapter: Any, kind: str, shape: tuple[int, ...]) -> dict[str, int]:
-    """The names and widths of the user's variables that an adapter makes one kind of."""
+    """Return names and widths of the user's variables that an adapter makes one kind of."""
     inverse = adapter({kind: np.zeros((1, *shape[1:]), np.float32)}, inverse=True, strict=False)
     return {name: np.asarray(value).shape[-1] for name, value in inverse.items()}
 
 
 def split_columns(rows: Tensor, widths: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-    """Columns of `(B, d)` by name."""
+    """Split the columns of `(B, d)` by name."""
     parts = rows.split(list(widths.values()), dim=-1)
     return {name: _array(part) for name, part in zip(widths, parts, strict=True)}
 
@@ -257,4 +269,78 @@ def _array(x: Tensor) -> NDArray[Any]:
     return array
 
 
-__all__ = ["BayesFlowDensity", "LearnedSummary", "bridge", "learned_summary"]
+# ------------------------------------------------------------------------------ files
+
+
+def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
+    """Write the weights of a trained workflow or approximator to a folder.
+
+    Arguments:
+        path: A folder that does not exist yet, is empty, or holds an older artefact.
+        posterior: What `RobustPosterior` takes, with or without a summary network.
+    """
+    approximator = trained(posterior)
+    shapes = input_shapes(approximator)
+    weights = (variable.value.detach().clone() for variable in approximator.weights)
+    tensors: dict[str, Tensor] = {f"weight.{i}": value for i, value in enumerate(weights)}
+    for name, row in _example(approximator, shapes).items():
+        tensors[f"example.{name}"] = torch.as_tensor(row).clone()
+    config = {"inference_network": type(approximator.inference_network).__name__}
+    storage.write_artefact(path, KIND, config, tensors)
+
+
+def load_posterior(path: str | os.PathLike[str], posterior: Any) -> Any:
+    """Read what `save_posterior` wrote; equal seeds give the draws of what was saved, bit by bit.
+
+    Arguments:
+        path: The folder that was passed to `save_posterior`.
+        posterior: A workflow or approximator made as the saved one was, trained or not: same
+            networks, same adapter, same `standardize`. Its weights are replaced.
+
+    Returns:
+        The given workflow or approximator.
+    """
+    _, tensors = storage.read_artefact(path, KIND)
+    approximator = getattr(posterior, "approximator", posterior)
+    prefix = "example."
+    rows = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    try:
+        adapted = approximator.adapter({name: row.numpy() for name, row in rows.items()})
+        if not approximator.built:
+            approximator.build({kind: tuple(row.shape) for kind, row in adapted.items()})
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise _other(path, f"its adapter or networks cannot be built for it: {error}") from error
+    _fill(path, approximator, tensors)
+    trained(posterior)
+    return posterior
+
+
+def _example(approximator: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return one row of each of the user's variables, at the mean of those of training."""
+    rows: dict[str, Any] = {}
+    for kind, shape in shapes.items():
+        zero = torch.zeros(1, *shape[1:])
+        mean = approximator.standardizer.maybe_standardize(
+            zero, key=kind, stage="inference", forward=False
+        )
+        rows |= approximator.adapter({kind: mean.detach().cpu().numpy()}, inverse=True)
+    return {name: np.ascontiguousarray(row) for name, row in rows.items()}
+
+
+def _fill(path: str | os.PathLike[str], approximator: Any, tensors: dict[str, Tensor]) -> None:
+    stored = [tensors[f"weight.{i}"] for i in range(len(tensors)) if f"weight.{i}" in tensors]
+    wanted = [tuple(variable.shape) for variable in approximator.weights]
+    if [tuple(value.shape) for value in stored] != wanted:
+        raise _other(path, f"{len(wanted)} weights for the {len(stored)} stored, or other shapes")
+    for variable, value in zip(approximator.weights, stored, strict=True):
+        variable.assign(value)
+
+
+def _other(path: str | os.PathLike[str], why: str) -> ValueError:
+    return ValueError(
+        "posterior: expected a workflow made like the one whose weights are in "
+        f"{os.fspath(path)}, got another one: {why}"
+    )
+
+
+__all__ = ["bridge", "learned_summary", "load_posterior", "save_posterior"]

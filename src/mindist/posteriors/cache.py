@@ -10,14 +10,13 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from mindist.adaptation import Adaptation, Status
+from mindist.adaptation import Adaptation
 
 if TYPE_CHECKING:
     from mindist.minimum_distance import MinimumDistance
@@ -151,8 +150,8 @@ class Adaptations:
 
 
 def _batch_of_one(adaptation: Adaptation) -> Adaptation:
-    tensors = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}
-    return replace(adaptation, **tensors, status=(Status(adaptation.status),))
+    values = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}
+    return Adaptation(**{**vars(adaptation), **values, "status": (adaptation.status,)})
 
 
 def _gather(places: list[Place]) -> Adaptation:

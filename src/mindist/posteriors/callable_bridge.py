@@ -263,7 +263,9 @@ class CallableDensity(Density):
             )
         if self.posterior.batched:
             return _tensor(_call(log_prob, theta, s, **options), s, theta.shape[:-1], "log_prob")
-        values = [_call(log_prob, t, one, **options) for t, one in zip(theta.unbind(1), s, strict=True)]
+        values = [
+            _call(log_prob, t, one, **options) for t, one in zip(theta.unbind(1), s, strict=True)
+        ]
         return torch.stack([_tensor(v, s, theta.shape[:1], "log_prob") for v in values], dim=1)
 
     def _draw(self, num: int, s: Tensor, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Guards around foreign code: one thread at a time, borrowed seeds, silence, warnings that point out.
+"""Guards around foreign code: threads take turns, seeds are borrowed, warnings are silenced.
 
 A fitted `MinimumDistance` may be used by any number of threads at once. The library behind a
 posterior may not: it draws from torch's global generator, stores the condition of a query in the

@@ -112,7 +112,8 @@ class AveragedComponent:
         chosen = torch.cat([first, whole + last[: num_samples - whole]])
         order = torch.rand(num_samples, num_datasets, device=s.device).argsort(0)
         chosen = chosen.gather(0, order)
-        return drawn.gather(0, chosen[..., None].expand(-1, -1, drawn.shape[2]))
+        theta: Tensor = drawn.gather(0, chosen[..., None].expand(-1, -1, drawn.shape[2]))
+        return theta
 
     def in_support(self, theta: Tensor, /) -> Tensor:
         """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
@@ -219,7 +220,9 @@ class Queries:
                 leakages = []
                 for index, part in enumerate(components):
                     norm = part.corrects_leakage if norm_posterior is None else norm_posterior
-                    known = self._leakage(part, index, s, how, seed) if part.bounded and norm else None
+                    known = (
+                        self._leakage(part, index, s, how, seed) if part.bounded and norm else None
+                    )
                     if known is not None and not known.resolved.all():
                         warn_user(leakage_message(known, which))
                     leakages.append(known)

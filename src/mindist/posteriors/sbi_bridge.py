@@ -1,7 +1,7 @@
-r"""The bridge to sbi: its posteriors over summaries, seen as :class:`Backend`; splitting.
+r"""The bridge to sbi: its posteriors over summaries as backends; joint posteriors split in two.
 
-This file and `sbi_training.py` are the only ones of `mindist` that import sbi. What they take from
-sbi's private side is pinned by `tests/test_sbi_bridge.py` to sbi 0.27.0.
+This file, `sbi_training.py` and `sbi_storage.py` are the only ones of `mindist` that import sbi.
+What they take from sbi's private side is pinned by `tests/test_sbi_bridge.py` to sbi 0.27.0.
 
 An NPE trained jointly with an embedding net is one network,
 :math:`q_\psi(\theta \mid f_\phi(x_{1:N}))`. `split_embedding` cuts it at the summary
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 from sbi.inference.posteriors import (
@@ -29,19 +29,26 @@ from sbi.utils.sbiutils import Standardize, within_support
 from torch import Tensor, nn
 
 from mindist.posteriors.backend import Backend, is_bounded
-from mindist.posteriors.embedding import EmbeddingSummary, warn_if_order_matters
-from mindist.posteriors.guards import bounded_evaluations, quiet, shallow_copy
-from mindist.posteriors.sbi_training import HARMLESS, train_marginal, train_npe, train_pfn
+from mindist.posteriors.callable_bridge import no_options
+from mindist.posteriors.guards import quiet, warn_user
+from mindist.posteriors.sbi_training import HARMLESS, train_npe
+
+# Evaluations of a vector field in one solution of its ODE: 4096 steps (diffrax's default limit)
+# of 7 evaluations. zuko's solver has no limit of its own, and where the field is not finite it
+# shrinks its step for ever. Usual solutions take tens of steps.
+MAX_ODE_EVALUATIONS = 7 * 4096
+Thing = TypeVar("Thing")
 
 
 class _PriorSupport:
-    """What both kinds of component take from the prior."""
+    """The part of a component that comes from the prior."""
 
     def __init__(self, posterior: Any, weight: float) -> None:
         self.posterior, self.weight = posterior, weight
         self.bounded = is_bounded(posterior.prior)
 
     def in_support(self, theta: Tensor) -> Tensor:
+        """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
         inside: Tensor = within_support(self.posterior.prior, theta.flatten(0, -2))
         return inside.reshape(theta.shape[:-1])
 
@@ -54,8 +61,8 @@ class DirectComponent(_PriorSupport):
     def draw(
         self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
     ) -> Tensor:
-        """Draws `(num_samples, B, d_theta)`."""
-        _no_options(options)
+        """Draw `(num_samples, B, d_theta)`."""
+        no_options(options)
         with quiet(*HARMLESS):
             theta: Tensor = self.posterior.posterior_estimator.sample(
                 torch.Size((num_samples,)), condition=s
@@ -63,8 +70,8 @@ class DirectComponent(_PriorSupport):
         return theta
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """log q, `(S, B)`."""
-        _no_options(options)
+        """Return log q, `(S, B)`."""
+        no_options(options)
         estimator = self.posterior.posterior_estimator.eval()
         log_q: Tensor = estimator.log_prob(theta, condition=s)
         return log_q
@@ -76,7 +83,7 @@ class FilteredComponent(DirectComponent):
     def draw(
         self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
     ) -> Tensor:
-        """Draws `(num_samples, B, d_theta)`, one dataset after the other."""
+        """Draw `(num_samples, B, d_theta)`, one dataset after the other."""
         draw, progress = super().draw, show_progress_bars
         parts = []
         for one in s.split(1):
@@ -85,7 +92,7 @@ class FilteredComponent(DirectComponent):
         return torch.cat(parts, dim=1)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """log q, `(S, B)`, without a gradient."""
+        """Return log q, `(S, B)`, without a gradient."""
         log_q = []
         for one, parameters in zip(s.split(1), theta.split(1, dim=1), strict=True):
             self.posterior._set_context_for_x_o(one)
@@ -101,7 +108,7 @@ class VectorFieldComponent(_PriorSupport):
     def draw(
         self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
     ) -> Tensor:
-        """Draws `(num_samples, B, d_theta)`; options are those of sbi, such as `steps`."""
+        """Draw `(num_samples, B, d_theta)`; options are those of sbi, such as `steps`."""
         options |= {
             "x": s,
             "max_sampling_batch_size": num_samples,
@@ -109,7 +116,7 @@ class VectorFieldComponent(_PriorSupport):
             "reject_outside_prior": False,
         }
         twin, shape = self._twin(), torch.Size((num_samples,))
-        with quiet(*HARMLESS), bounded_evaluations(self.posterior.vector_field_estimator.net):
+        with quiet(*HARMLESS), _bounded_evaluations(self.posterior.vector_field_estimator.net):
             if len(s) > 1:
                 theta: Tensor = twin.sample_batched(shape, **options)
             else:
@@ -117,13 +124,13 @@ class VectorFieldComponent(_PriorSupport):
         return theta
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """log q, `(S, B)`, along the probability-flow ODE; the one option is `ode_kwargs`."""
+        """Return log q, `(S, B)`, along the probability-flow ODE; one option: `ode_kwargs`."""
         ode_kwargs = options.pop("ode_kwargs", None) or {}
-        _no_options(options)
+        no_options(options)
         estimator = self.posterior.vector_field_estimator.eval()
         potential = self._twin().potential_fn
         potential.set_x(s, x_is_iid=False, **ode_kwargs)
-        with bounded_evaluations(estimator.net):
+        with _bounded_evaluations(estimator.net):
             if estimator.compose_enabled:
                 log_q = potential.flow.log_prob(estimator.to_z(theta)) - estimator.log_abs_det()
             else:
@@ -137,30 +144,15 @@ class VectorFieldComponent(_PriorSupport):
         return twin
 
 
-@dataclass(frozen=True)
 class SbiBackend:
-    """An sbi posterior over summaries.
+    """An sbi posterior over summaries: one component, or one for each member of an ensemble.
 
     Arguments:
         posterior: The user's posterior. It is read, never changed, except by `to`.
-
-    Example:
-        >>> from mindist.posteriors.sbi_training import train_npe
-        >>> theta = torch.randn(200, 1)
-        >>> s = theta + 0.1 * torch.randn(200, 1)
-        >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
-        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
-        >>> posterior = train_npe(prior, theta, s, **short)
-        >>> SbiBackend(posterior).num_parameters, SbiBackend(posterior).condition_shape
-        (1, torch.Size([1]))
     """
 
-    posterior: Any
-
-    @property
-    def components(self) -> Sequence[DirectComponent | VectorFieldComponent]:
-        """One component, or one for each member of an ensemble."""
-        return _components(self.posterior, 1.0)
+    def __init__(self, posterior: Any) -> None:
+        self.posterior, self.components = posterior, _components(posterior, 1.0)
 
     @property
     def _estimators(self) -> list[Any]:
@@ -190,12 +182,12 @@ class SbiBackend:
         return tuple(p._version for net in self._estimators for p in net.parameters())
 
     def sample_prior(self, num_samples: int) -> Tensor:
-        """Draws `(num_samples, d_theta)`."""
+        """Draw `(num_samples, d_theta)` from the prior."""
         theta: Tensor = self.posterior.prior.sample((num_samples,))
         return theta
 
     def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
-        """The mode `(1, d_theta)`, by sbi's own ascent on a copy of the posterior."""
+        """Return the mode `(1, d_theta)`, by sbi's own ascent on a copy of the posterior."""
         twin = copy.deepcopy(self.posterior)  # the ascent would leave gradients in the networks
         for component in _components(twin, 1.0):
             _estimator(component.posterior).requires_grad_(False)
@@ -212,10 +204,9 @@ class SbiBackend:
 
 
 def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
-    """The backend of an sbi posterior, or a TypeError that says which kinds are accepted.
+    """Return the backend of an sbi posterior; raise a TypeError that says which kinds have one.
 
     Example:
-        >>> from mindist.posteriors.sbi_training import train_npe
         >>> theta = torch.randn(200, 1)
         >>> s = theta + 0.1 * torch.randn(200, 1)
         >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
@@ -224,8 +215,41 @@ def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
         >>> bridge(posterior).num_parameters
         1
     """
-    _components(posterior, 1.0)
     return SbiBackend(posterior)
+
+
+@contextmanager
+def _bounded_evaluations(net: nn.Module) -> Iterator[None]:
+    """Raise, rather than integrate for ever, once a net was evaluated too often."""
+    count, limit = 0, MAX_ODE_EVALUATIONS
+
+    def check(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count > limit:
+            raise RuntimeError(
+                f"posterior: its ODE was not solved in {limit} evaluations of the vector field, "
+                "which is stiff or not finite at this summary. The query is far from the summaries "
+                "that the posterior was trained on: look at adapt(x).s_star, or build it with "
+                "sample_with='sde'."
+            )
+
+    handle = net.register_forward_pre_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def shallow_copy(thing: Thing) -> Thing:
+    """Return a copy with attributes of its own.
+
+    `copy.copy` of an sbi posterior, whose `__getstate__` returns its `__dict__`, is no copy: what
+    is set on one is set on the other.
+    """
+    twin: Thing = object.__new__(type(thing))
+    twin.__dict__.update(thing.__dict__)
+    return twin
 
 
 def _components(posterior: Any, weight: float) -> list[DirectComponent | VectorFieldComponent]:
@@ -252,9 +276,55 @@ def _estimator(posterior: Any) -> Any:
     return posterior.vector_field_estimator if vector_field else posterior.posterior_estimator
 
 
-def _no_options(options: dict[str, Any]) -> None:
-    if options:
-        raise TypeError(f"The wrapped posterior does not take the option {', '.join(options)}.")
+# ------------------------------------------------------------------------------ splitting
+
+
+class EmbeddingSummary(nn.Module):
+    r"""A trained embedding net :math:`f_\phi`, frozen: datasets `(B, N, *event)` to `(B, d_s)`.
+
+    A copy of the net in evaluation mode, where it stays, whose parameters want no gradients. Data
+    are converted to the net's dtype.
+
+    Arguments:
+        net: Maps `(B, N, *event)` to `(B, d_s)`, standardisation of the data included.
+        condition_shape: `(N, *event)` in training.
+        fixed_size: Whether the net takes no other N than that of training.
+
+    Example:
+        >>> summary = EmbeddingSummary(nn.Flatten(), torch.Size([3, 2]))
+        >>> summary(torch.zeros(5, 3, 2)).shape, summary.dim
+        (torch.Size([5, 6]), 6)
+    """
+
+    def __init__(
+        self, net: nn.Module, condition_shape: torch.Size, *, fixed_size: bool = False
+    ) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(net).requires_grad_(False).eval()
+        self.condition_shape, self.fixed_size = condition_shape, fixed_size
+        like = next(self.net.parameters(), torch.zeros(()))
+        self.dtype = like.dtype
+        with torch.no_grad():
+            s = self.net(like.new_zeros((1, *condition_shape)))
+        self.dim = int(s.shape[-1])
+
+    def train(self, mode: bool = True) -> EmbeddingSummary:
+        """Stay in evaluation mode: a summary has to be the same function every time."""
+        super().train(False)
+        return self
+
+    def forward(self, x: Any) -> Tensor:
+        """Return summaries `(B, d_s)` of datasets `(B, N, *event)`."""
+        x = torch.as_tensor(x, dtype=self.dtype)
+        if self.fixed_size and x.shape[1:] != self.condition_shape:
+            raise ValueError(
+                f"x: expected datasets of shape (B, {', '.join(map(str, self.condition_shape))}) "
+                f"as in training, got shape {tuple(x.shape)}. Each position was standardised on "
+                "its own, which ties the net to this number of observations. Train it again with "
+                "z_score_x='structured' or 'none'."
+            )
+        s: Tensor = self.net(x)
+        return s
 
 
 def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
@@ -277,7 +347,6 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
         `RobustPosterior`.
 
     Example:
-        >>> from mindist.posteriors.sbi_training import train_npe
         >>> from mindist.tasks import GaussianTask
         >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
         >>> theta = task.sample_prior(200, generator)
@@ -318,20 +387,25 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
 
 
 def _frozen_summary(embedding: nn.Module, condition_shape: torch.Size) -> EmbeddingSummary:
-    """The embedding net that sbi built, `Sequential(Standardize, net)` or just `net`, frozen."""
-    first, net = None, embedding
+    """Freeze the embedding net that sbi built, `Sequential(Standardize, net)` or just `net`."""
+    net, statistics = embedding, []
     if isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize):
-        first, net = embedding[0], embedding[1]
+        net, statistics = embedding[1], [embedding[0]._mean, embedding[0]._std]
     if isinstance(net, nn.Identity):
         raise ValueError(
             "posterior: expected one trained with an embedding net, got one without, conditioned "
             f"on shape {tuple(condition_shape)}. There is nothing to split: if it was trained on "
             "summaries, wrap it as it is, RobustPosterior(posterior, MinimumDistance(summary))."
         )
-    statistics = [] if first is None else [first._mean, first._std]
-    warn_if_order_matters(statistics, condition_shape)
-    fixed_size = any(statistic.dim() for statistic in statistics)
-    return EmbeddingSummary(embedding, condition_shape, fixed_size=fixed_size)
+    by_position = [t for t in statistics if t.dim() and t.shape == condition_shape]
+    if any(not torch.equal(t, t[:1].expand_as(t)) for t in by_position):
+        warn_user(
+            f"posterior: sbi standardised each of the {condition_shape[0]} observations of a "
+            "dataset with a mean and a scale of its own (z_score_x='independent', its default), so "
+            "the learned summary depends on the order of the observations. Train it again with "
+            "z_score_x='structured' or 'none'."
+        )
+    return EmbeddingSummary(embedding, condition_shape, fixed_size=any(t.dim() for t in statistics))
 
 
-__all__ = ["SbiBackend", "bridge", "split_embedding", "train_marginal", "train_npe", "train_pfn"]
+__all__ = ["EmbeddingSummary", "bridge", "split_embedding", "train_npe"]

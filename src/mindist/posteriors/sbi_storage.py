@@ -26,11 +26,9 @@ from torch import Tensor, nn
 
 from mindist import storage
 from mindist.layout import Settings
-from mindist.posteriors.embedding import EmbeddingSummary
-from mindist.posteriors.guards import quiet
-from mindist.posteriors.priors import check_prior
-from mindist.posteriors.sbi_training import HARMLESS
-from mindist.posteriors.seeding import seeded
+from mindist.posteriors.guards import quiet, seeded
+from mindist.posteriors.sbi_bridge import EmbeddingSummary
+from mindist.posteriors.sbi_training import HARMLESS, check_prior
 
 KIND = "NeuralPosterior"
 ESTIMATORS = ("mdn", "made", "maf", "maf_rqs", "nsf") + tuple(

@@ -1,31 +1,33 @@
-r"""Training with sbi: conditional and marginal density estimators, and TabPFN, which needs none.
+r"""Training sbi's NPE, on tensors or on a bank of simulations that is larger than memory.
 
-.. math::
-    \min_\psi -\textstyle\sum_i \log q_\psi(\theta_i \mid s_i), \qquad
-    \min_\psi -\textstyle\sum_i \log q_\psi(s_i) .
+.. math:: \min_\psi -\textstyle\sum_i \log q_\psi(\theta_i \mid s_i) .
 
-Like `sbi_bridge.py`, from which these functions can be imported as well, this file imports sbi.
+sbi keeps all simulations in memory, but asks a method of its own for the batches of an epoch. For a
+large bank that method reads them from disk here; sbi's network, loss, optimiser and early stopping
+stay as they are. A pass over the bank reads blocks of consecutive datasets in a random order, as
+many at a time as a pool holds, and draws batches from the pool at random. A bank is in random order
+already, so that batches of different passes differ as those of a full shuffle do.
+
+Like `sbi_bridge.py`, from which `train_npe` can be imported as well, this file imports sbi.
 """
 
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from sbi.inference import NPE, NPE_PFN, MarginalTrainer
-from sbi.inference.posteriors.posterior_parameters import FilteredDirectPosteriorParameters
+from sbi.inference import NPE
 from sbi.neural_nets import posterior_nn
 from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, constraints
 
-from mindist.posteriors.guards import NoTracker, quiet
-from mindist.posteriors.sbi_streaming import StreamedNPE, material
-from mindist.posteriors.seeding import seeded
-from mindist.protocols import StoredSimulations
+from mindist import checks
+from mindist.posteriors.guards import quiet, seeded
+from mindist.protocols import StoredSimulations, is_bank
+from mindist.simulation.sources import draw_prior
 
 # Warnings of sbi and its libraries that our own calls cause and that say nothing to our users.
 HARMLESS: tuple[str, ...] = (
@@ -35,6 +37,21 @@ HARMLESS: tuple[str, ...] = (
     "Maximum number of epochs",  # the caller of train_npe chose the number
     "Running on CPU with more than",  # TabPFN, whose context our caller has limited
 )
+POOL_BYTES = 2**28  # of data among which batches are drawn; a bank no larger is read whole
+BLOCK_BYTES = 2**24  # read at once, where the bank does not say what it stores together
+SAMPLE_BYTES = 2**26  # of a bank's data, from which sbi builds a network
+NUM_PRIOR_DRAWS = 1_000  # for a prior's mean and standard deviation, which need not be exact
+
+
+class NoTracker:
+    """A tracker of training statistics that drops them; sbi's default makes a folder for them."""
+
+    log_dir = None
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        pass
+
+    log_metric = log_metrics = log_params = add_figure = flush = _ignore
 
 
 @torch.enable_grad()  # which importing BayesFlow turns off
@@ -72,18 +89,17 @@ def train_npe(
         z_score_x: sbi's standardisation of x: "independent", "structured" or "none". By default
             "independent" for summaries, and "structured" before an embedding net, where
             "independent" would break permutation invariance.
-        learning_rate: Of Adam.
+        learning_rate: Step size of Adam.
         max_num_epochs: At most this many epochs.
-        batch_size: Of training; sbi's default.
+        batch_size: Simulations in each step; sbi's default.
         stop_after_epochs: Epochs without improvement before stopping; sbi's default.
-        seed: For initial weights and batches; None draws from the global generator.
+        seed: Seed of initial weights and batches; None draws from the global generator.
         show_progress: Let sbi print the number of epochs.
 
     Returns:
         A `DirectPosterior`.
 
     Example:
-        >>> import torch
         >>> theta = torch.randn(200, 1)
         >>> s = theta + 0.1 * torch.randn(200, 1)
         >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
@@ -94,8 +110,8 @@ def train_npe(
     """
     default = "independent" if embedding_net is None else "structured"
     net = nn.Identity() if embedding_net is None else copy.deepcopy(embedding_net)
-    theta, x, kept = material(theta, x, embedding_net)
-    device, method = theta.device, NPE if kept is None else partial(StreamedNPE, kept)
+    theta, x, streamed = _material(theta, x, embedding_net)
+    device, method = theta.device, NPE if streamed is None else partial(StreamedNPE, streamed)
     with seeded(seed, device), quiet(*HARMLESS, stdout=not show_progress):
         build: Callable[..., Any] = posterior_nn(
             density_estimator, z_score_x=z_score_x or default, embedding_net=net
@@ -116,101 +132,222 @@ def train_npe(
         return inference.build_posterior()
 
 
-@torch.enable_grad()
-def train_marginal(
-    s: Tensor,
-    *,
-    learning_rate: float = 5e-4,
-    max_num_epochs: int = 2**31 - 1,
-    batch_size: int = 200,
-    stop_after_epochs: int = 20,
-    seed: int | None = None,
-) -> Any:
-    """Train sbi's neural spline flow on the distribution of summaries `(M, d_s)`.
+# ------------------------------------------------------------------------------ banks
+
+
+class KeptData:
+    """The parameters and the data of a complete bank that kept its data, by number.
 
     Arguments:
-        s: Summaries.
-        learning_rate: Of Adam.
-        max_num_epochs: At most this many epochs.
-        batch_size: Of training.
-        stop_after_epochs: Epochs without improvement before stopping.
-        seed: For initial weights and batches.
-
-    Returns:
-        An estimator with `log_prob(s)` of summaries `(n, d_s)` and `sample((n,))`, frozen.
-
-    Example:
-        >>> import torch
-        >>> s = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
-        >>> train_marginal(s, max_num_epochs=1, seed=0).log_prob(s[:3]).shape
-        torch.Size([3])
+        bank: The bank.
     """
-    with seeded(seed, s.device), quiet(*HARMLESS, stdout=True):
-        trainer = MarginalTrainer(
-            "nsf", device=str(s.device), tracker=NoTracker(), show_progress_bars=False
-        )
-        flow = trainer.append_samples(s.float()).train(
-            training_batch_size=batch_size,
-            learning_rate=learning_rate,
-            stop_after_epochs=stop_after_epochs,
-            max_num_epochs=max_num_epochs,
-        )
-        return flow.requires_grad_(False).eval()
+
+    def __init__(self, bank: StoredSimulations) -> None:
+        self._theta, s = _parameters_and_summaries(bank)
+        x: Any = bank.x
+        if x is None:
+            raise ValueError(
+                "theta: expected a bank that kept its data, from which an embedding net learns, "
+                "got one without. Simulate with keep='data', or leave the embedding net out: the "
+                "posterior is then trained on the bank's summaries."
+            )
+        self._x = x
+        self.rows = torch.isfinite(s).all(1).nonzero()[:, 0]
+        self.dataset_bytes = max(1, int(x[:1].nbytes))
+        stored = getattr(x, "chunks", None) or (max(1, BLOCK_BYTES // self.dataset_bytes),)
+        self.block = int(stored[0])
+
+    def read(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Read parameters `(m, d_theta)` and data `(m, N, *event)`, float32, of some datasets.
+
+        Arguments:
+            rows: Their numbers in the bank, in rising order; all from the first to the last are
+                read.
+        """
+        first, last = int(rows[0]), int(rows[-1])
+        data = checks.as_tensor(self._x[first : last + 1], "x").float()
+        return self._theta[rows].float(), data if len(data) == len(rows) else data[rows - first]
 
 
-def train_pfn(
-    prior: Any,
-    theta: Tensor,
-    s: Tensor,
-    *,
-    checkpoint: str | os.PathLike[str],
-    context_size: int = 1_000,
-) -> Any:
-    """NPE-PFN: TabPFN with simulations as its context; nothing is trained.
+class BankLoader:
+    """A data loader as sbi asks for it: batches of parameters, data and prior masks.
 
     Arguments:
-        prior: A torch distribution.
-        theta: Parameters `(M, d_theta)`.
-        s: Summaries `(M, d_s)`.
-        checkpoint: A file with the weights of a TabPFN regressor. No model hub is asked for it.
-        context_size: Simulations in the context. With more simulations than that, each query takes
-            the nearest ones (sbi's "knn" filter).
+        data: The datasets.
+        rows: Which of them to load, in rising order.
+        batch_size: Datasets in each batch; what is left over at the end of a pass is not loaded.
+        shuffle: Whether to draw them at random, from torch's global generator.
+    """
 
-    Returns:
-        A `FilteredDirectPosterior`.
+    def __init__(self, data: KeptData, rows: Tensor, batch_size: int, *, shuffle: bool) -> None:
+        self._data, self._rows = data, rows
+        self._order = torch.randperm if shuffle else torch.arange
+        self.batch_size = min(batch_size, len(rows))
+
+    def __len__(self) -> int:
+        return len(self._rows) // self.batch_size
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        left: tuple[Tensor, ...] = ()
+        for pool in self._pools():
+            parts = [*([left] if left else []), *(self._data.read(block) for block in pool)]
+            theta, x = (torch.cat(column) for column in zip(*parts, strict=True))
+            for chosen in self._order(len(theta)).split(self.batch_size):
+                batch = theta[chosen], x[chosen]
+                if len(chosen) == self.batch_size:
+                    yield *batch, torch.ones(len(chosen), 1, dtype=torch.bool)
+            left = batch if len(chosen) < self.batch_size else ()
+
+    def _pools(self) -> Iterator[list[Tensor]]:
+        """Yield lists of blocks of datasets' numbers, as many as are in memory together."""
+        ends = torch.unique_consecutive(self._rows // self._data.block, return_counts=True)[1]
+        blocks = self._rows.split(ends.tolist())
+        size = max(1, POOL_BYTES // (self._data.block * self._data.dataset_bytes))
+        for pool in self._order(len(blocks)).split(size):
+            yield [blocks[i] for i in pool.tolist()]
+
+
+class StreamedNPE(NPE):  # type: ignore[misc]  # sbi is not typed
+    """NPE whose batches come from a bank.
+
+    The simulations that are appended to it are a sample, from which sbi takes the shapes and the
+    scales of its network.
+
+    Arguments:
+        kept: The data of the bank.
+        arguments: Arguments of sbi's NPE.
+        options: Keywords of sbi's NPE.
+    """
+
+    def __init__(self, kept: KeptData, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._kept = kept
+
+    def get_dataloaders(
+        self,
+        starting_round: int = 0,
+        training_batch_size: int = 200,
+        validation_fraction: float = 0.1,
+        resume_training: bool = False,
+        dataloader_kwargs: dict[str, Any] | None = None,
+    ) -> tuple[BankLoader, BankLoader]:
+        """Return loaders, as sbi's method does: for training and, the last of it, validation."""
+        appended, _, _ = self.get_simulations(starting_round)
+        self.train_indices = torch.arange(len(appended))  # sbi builds the network from these
+        rows, size = self._kept.rows, training_batch_size
+        training, validation = rows.tensor_split([int((1 - validation_fraction) * len(rows))])
+        return (
+            BankLoader(self._kept, training, size, shuffle=True),
+            BankLoader(self._kept, validation, size, shuffle=False),
+        )
+
+
+def _material(
+    theta: Tensor | StoredSimulations, x: Tensor | None, embedding_net: nn.Module | None
+) -> tuple[Tensor, Tensor, KeptData | None]:
+    """Return all parameters and conditions, or a sample of them and the data of a large bank."""
+    if isinstance(theta, Tensor):
+        if x is None:
+            raise TypeError(
+                "x: expected summaries (M, d_s), or datasets with an embedding net, beside the "
+                "parameters, got None. Only a bank of simulations is passed alone, as theta."
+            )
+        return theta, x, None
+    if not is_bank(theta):
+        raise TypeError(
+            "theta: expected parameters (M, d_theta) as a tensor, or a bank of simulations, got "
+            f"{type(theta).__name__}. Convert an array with torch.as_tensor."
+        )
+    if x is not None:
+        raise TypeError("x: expected None beside a bank, which has its own. Leave x out.")
+    if embedding_net is None:
+        every, s = _parameters_and_summaries(theta)
+        there = torch.isfinite(s).all(1)
+        return every[there], s[there], None
+    kept, device = KeptData(theta), next((p.device for p in embedding_net.parameters()), None)
+    whole = len(kept.rows) * kept.dataset_bytes <= POOL_BYTES
+    size = len(kept.rows) if whole else max(1, SAMPLE_BYTES // kept.dataset_bytes)
+    some, data = kept.read(kept.rows[:size])
+    return some.to(device), data.to(device), None if whole else kept
+
+
+def _parameters_and_summaries(bank: StoredSimulations) -> tuple[Tensor, Tensor]:
+    """Read all parameters `(M, d_theta)` and summaries `(M, d_s)`, NaN where data are missing."""
+    if not bank.complete:
+        raise ValueError(
+            f"theta: expected a complete bank of {len(bank)} simulations, got one that is not. "
+            "Call mindist.simulate again with the same arguments: it continues where it stopped."
+        )
+    return checks.as_tensor(bank.theta[:], "theta"), checks.as_tensor(bank.s[:], "s")
+
+
+# ------------------------------------------------------------------------------ priors
+
+
+class FunctionPrior(Distribution):
+    """A prior that can only be drawn from; its support is the whole space.
+
+    Arguments:
+        function: Maps n to parameters `(n, d_theta)`; or an object with `.sample((n,))`.
 
     Example:
-        >>> import torch
-        >>> train_pfn(None, torch.zeros(9, 1), torch.zeros(9, 1), checkpoint="no such file")
-        Traceback (most recent call last):
-            ...
-        FileNotFoundError: checkpoint: expected a file with TabPFN's weights, got ...
+        >>> prior = FunctionPrior(lambda n, rng: rng.normal(size=(n, 2)))
+        >>> prior.sample((3,)).shape, prior.log_prob(torch.zeros(3, 2))
+        (torch.Size([3, 2]), tensor([0., 0., 0.]))
     """
-    path = Path(checkpoint).expanduser().resolve()
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"checkpoint: expected a file with TabPFN's weights, got {path}, which does not exist. "
-            "`make tabpfn` (scripts/fetch_tabpfn.py) obtains one and checks it."
-        )
-    regressor = {"model_path": str(path), "n_estimators": 1, "softmax_temperature": 1.0}
-    build: Callable[..., Any] = posterior_nn(
-        "tabpfn",
-        z_score_theta="none",
-        z_score_x="none",
-        regressor_init_kwargs={**regressor, "device": str(theta.device)},
-    )
-    inference = NPE_PFN(
-        prior,
-        density_estimator=build,
-        device=str(theta.device),
-        tracker=NoTracker(),
-        show_progress_bars=False,
-    )
-    with quiet(*HARMLESS, stdout=True):
-        inference.append_simulations(theta.float(), s.float())
-        return inference.build_posterior(
-            posterior_parameters=FilteredDirectPosteriorParameters(filter_size=context_size)
+
+    arg_constraints: dict[str, Any] = {}  # noqa: RUF012  (torch's own is like this)
+    support = constraints.independent(constraints.real, 1)
+    mean = stddev = torch.empty(0)  # by which sbi scales parameters
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        some = self._draw(NUM_PRIOR_DRAWS, 0)
+        self.mean, self.stddev = some.mean(0), some.std(0)
+        super().__init__(event_shape=some.shape[1:], validate_args=False)
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        """Draw parameters `(*sample_shape, d_theta)`, from torch's global generator."""
+        shape = torch.Size(sample_shape)
+        seed = int(torch.randint(2**31, ()))
+        return self._draw(shape.numel(), seed).reshape(*shape, *self.event_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return 0: the density is not known."""
+        return value.new_zeros(value.shape[:-1])
+
+    def _draw(self, num: int, seed: int) -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            theta = draw_prior(self._function, num, seed)
+        return torch.as_tensor(theta, dtype=torch.float32)
+
+
+def as_distribution(prior: Any) -> tuple[Distribution, bool]:
+    """Return a torch distribution over vectors `(d_theta,)`, and whether its support is known.
+
+    Arguments:
+        prior: As for `mindist.simulate`; a distribution with independent components, one number
+            each, becomes one over vectors.
+
+    Example:
+        >>> prior, known = as_distribution(torch.distributions.Uniform(torch.zeros(2), 1.0))
+        >>> prior.event_shape, known
+        (torch.Size([2]), True)
+    """
+    if isinstance(prior, Distribution):
+        components = len(prior.batch_shape)
+        return (Independent(prior, components) if components else prior), True
+    return FunctionPrior(prior), False
+
+
+def check_prior(prior: Any, shape: Sequence[int], of: str) -> None:
+    """Raise unless a prior draws parameter vectors of a shape, as `of` has them."""
+    drawn = tuple(prior.sample((1,)).shape[1:])
+    if drawn != tuple(shape):
+        raise ValueError(
+            f"prior: expected one of parameters of shape {tuple(shape)}, as the {of} has them, got "
+            f"one of shape {drawn}. Is it the prior of another model?"
         )
 
 
-__all__ = ["HARMLESS", "train_marginal", "train_npe", "train_pfn"]
+__all__ = ["as_distribution", "check_prior", "train_npe"]

@@ -119,11 +119,10 @@ class Drawn:
         return Drawn(
             torch.cat([part.samples[:few] for part in parts], dim=1)[:, order],
             parts[0].requested,
-            *(
-                torch.cat([getattr(part, name) for part in parts])[order]
-                for name in ("obtained", "accepted", "draws")
-            ),
-            num_components=parts[0].num_components,
+            torch.cat([part.obtained for part in parts])[order],
+            torch.cat([part.accepted for part in parts])[order],
+            torch.cat([part.draws for part in parts])[order],
+            parts[0].num_components,
         )
 
 
@@ -155,11 +154,10 @@ def draw_mixture(
     return Drawn(
         torch.cat([part.samples for part in parts]),
         num_samples,
-        *(
-            torch.stack([getattr(part, name) for part in parts]).sum(0)
-            for name in ("obtained", "accepted", "draws")
-        ),
-        num_components=len(components),
+        torch.stack([part.obtained for part in parts]).sum(0),
+        torch.stack([part.accepted for part in parts]).sum(0),
+        torch.stack([part.draws for part in parts]).sum(0),
+        len(components),
     )
 
 
@@ -173,7 +171,7 @@ def draw_truncated(
     *,
     reject: bool = True,
 ) -> Drawn:
-    """Draw until each summary of `(B, d_s)`, B > 0, has `num_samples` (> 0) accepted, or never will.
+    """Draw until each summary of `(B, d_s)` has `num_samples` (> 0) accepted, or never will.
 
     A dataset that has enough is not drawn for any more. The sizes of the batches follow sbi's, so
     that for one dataset the same seed gives the same samples as sbi.
@@ -211,7 +209,7 @@ def draw_truncated(
 
 
 def _promising(accepted: Tensor, draws: int, num_samples: int, max_draws: int) -> Tensor:
-    """Return which datasets lack samples and can still get them, at the upper limit of their rate."""
+    """Return which datasets lack samples and can get them, at the upper limit of their rate."""
     z = GIVE_UP_ERRORS
     upper = (accepted + z * accepted.sqrt() + z**2) / draws
     within_reach = accepted + upper * (max_draws - draws) >= num_samples

@@ -11,10 +11,11 @@ handed the data instead, whose summary is computed here: a summary alone cannot 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mindist.minimum_distance import MinimumDistance
 
 GIVEN = ("data", "summary")
+TESTED = {"x", "conditions", "data"}  # arguments that hold data
 
 
 class MisspecificationWarning(UserWarning):
@@ -46,18 +48,18 @@ class MisspecificationWarning(UserWarning):
 
 
 def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> Any:
-    """The same posterior, with a warning where it is asked about misspecified data.
+    """Return the same posterior, with a warning where it is asked about misspecified data.
 
-    What is returned has all attributes and methods of the posterior. Each method with an argument
-    `x` (for BayesFlow `conditions` or `data`) first tests the data: `sample`, `sample_batched`,
+    It has all attributes and methods of the posterior. Each method or function with an argument `x`
+    (for BayesFlow `conditions` or `data`) first tests the data: `sample`, `sample_batched`,
     `log_prob`, `map`, `set_default_x`, and so on. Where the test rejects, a
     `MisspecificationWarning` gives the p-value and what to do, and the call goes on.
 
     Of data that do come from the simulator, a share `mds.alpha` (5%) is rejected too.
 
     Arguments:
-        posterior: Of sbi, of any kind; a BayesFlow workflow or approximator; or another object with
-            a method `sample(shape, x)`.
+        posterior: A posterior of sbi, of any kind; a BayesFlow workflow or approximator; or another
+            object with `sample(shape, x)`, be it a method, a function or a partial.
         mds: A fitted `MinimumDistance`.
         given: What the posterior was trained on: `"data"`, datasets `(N, *event)`, or `"summary"`,
             the summaries of `mds`. Then too the data are handed over, for BayesFlow as
@@ -91,9 +93,8 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
         )
     if bridge_of(posterior) == BRIDGES["bayesflow"]:
         return Watched(posterior, _ByName(posterior, mds))
-    if given is None:
-        given = _found_out(posterior, mds)
-    return Watched(posterior, _ByArgument(mds, checks.choice(given, GIVEN, "given") == "summary"))
+    given = _found_out(posterior, mds) if given is None else checks.choice(given, GIVEN, "given")
+    return Watched(posterior, functools.partial(_test_argument, mds, given == "summary"))
 
 
 class Watched:
@@ -101,17 +102,19 @@ class Watched:
 
     Arguments:
         posterior: The posterior.
-        test: The arguments of a call by name, to those that the posterior gets.
+        test: Tests the arguments of a call by name, and puts summaries in the place of data where
+            these are what the posterior gets.
     """
 
-    def __init__(self, posterior: Any, test: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, posterior: Any, test: Callable[[MutableMapping[str, Any]], None]) -> None:
         self.__dict__.update(watched_posterior=posterior, _test=test)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "watched_posterior" not in self.__dict__:  # while unpickled
             raise AttributeError(name)
         value = getattr(self.watched_posterior, name)
-        return self._tested(value) if inspect.ismethod(value) else value
+        asked = inspect.isroutine(value) or isinstance(value, functools.partial)
+        return self._tested(value) if asked or (name == "sample" and callable(value)) else value
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "default_x" and value is not None:
@@ -122,33 +125,35 @@ class Watched:
     def __repr__(self) -> str:
         return f"watch({self.watched_posterior!r})"
 
-    def _tested(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(method)
-        if not {"x", "conditions", "data"} & set(signature.parameters):
-            return method
+    def _tested(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that tests its data first; itself if it takes none."""
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # written in C
+            return function
+        kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
+        rest = [name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD]
+        if not (rest or TESTED & set(kinds)):
+            return function
 
-        @functools.wraps(method)
+        @functools.wraps(function)
         def call(*arguments: Any, **options: Any) -> Any:
             bound = signature.bind(*arguments, **options)
-            self._test(bound.arguments)
-            value = method(*bound.args, **bound.kwargs)
+            for named in (bound.arguments, *(bound.arguments.get(name, {}) for name in rest)):
+                self._test(named)
+            value = function(*bound.args, **bound.kwargs)
             return self if value is self.watched_posterior else value
 
         return call
 
 
-class _ByArgument:
-    """Tests the argument `x`, and puts its summary in its place where that is what is asked for."""
-
-    def __init__(self, mds: MinimumDistance, summarise: bool) -> None:
-        self.mds, self.summarise = mds, summarise
-
-    def __call__(self, arguments: dict[str, Any]) -> None:
-        if arguments.get("x") is None:
-            return
-        x = checks.as_tensor(arguments["x"], "x")
-        s = _tested_summaries(self.mds, x, self.summarise)
-        if self.summarise:
+def _test_argument(
+    mds: MinimumDistance, summarise: bool, arguments: MutableMapping[str, Any]
+) -> None:
+    """Test the argument `x`, and put its summary in its place where that is what is asked for."""
+    if arguments.get("x") is not None:
+        s = _tested_summaries(mds, checks.as_tensor(arguments["x"], "x"), summarise)
+        if summarise:
             arguments["x"] = s
 
 
@@ -159,7 +164,7 @@ class _ByName:
         self.mds, self.bridge = mds, importlib.import_module(BRIDGES["bayesflow"])
         self.name, self.widths = self.bridge.raw_conditions(posterior)
 
-    def __call__(self, arguments: dict[str, Any]) -> None:
+    def __call__(self, arguments: MutableMapping[str, Any]) -> None:
         for argument in {"conditions", "data"} & set(arguments):
             given = arguments[argument]
             if isinstance(given, Mapping):
@@ -182,7 +187,7 @@ class _ByName:
 
 
 def _tested_summaries(mds: MinimumDistance, x: Tensor, over_summaries: bool) -> Tensor:
-    """The summaries of data, after a warning where they do not look like the simulations."""
+    """Return the summaries of data, after a warning where these do not look like simulations."""
     size = mds.fitted_.summarise.dim
     if over_summaries and tuple(x.shape) in ((size,), (1, size)):
         raise ValueError(
@@ -192,36 +197,30 @@ def _tested_summaries(mds: MinimumDistance, x: Tensor, over_summaries: bool) -> 
         )
     found = mds.detect(x)
     if found.misspecified.any():
-        warn_user(_message(found), MisspecificationWarning)
+        which, smallest = "x does not look", ""
+        if found.batched:
+            bad = found.misspecified.nonzero().flatten().tolist()
+            shown = ", ".join(map(str, bad[:10])) + (", ..." if len(bad) > 10 else "")
+            which = f"{len(bad)} of {len(found)} datasets (number {shown}) do not look"
+            smallest = " at the smallest"
+        warn_user(
+            f"{which} like the simulations that the posterior was trained on: p-value "
+            f"{float(found.p_value.min()):.2g}{smallest}. The posterior may be far off there. "
+            "mds.adapt(x) says which observations stand out (outliers, weights), and "
+            "RobustPosterior(posterior, mds) asks at a summary that the simulations can explain.",
+            MisspecificationWarning,
+        )
     return found.s_obs.float()
 
 
-def _message(found: Any) -> str:
-    p_value = float(found.p_value.min())
-    if not found.batched:
-        which = "x does not look"
-    else:
-        bad = found.misspecified.nonzero().flatten().tolist()
-        shown = ", ".join(map(str, bad[:10])) + (", ..." if len(bad) > 10 else "")
-        which = f"{len(bad)} of {len(found)} datasets (number {shown}) do not look"
-    return (
-        f"{which} like the simulations that the posterior was trained on: p-value {p_value:.2g}"
-        f"{' at the smallest' if found.batched else ''}. The posterior may be far off there. "
-        "mds.adapt(x) says which observations stand out (outliers, weights), and "
-        "RobustPosterior(posterior, mds) asks at a summary that the simulations can explain."
-    )
-
-
 def _found_out(posterior: Any, mds: MinimumDistance) -> str:
-    """Whether a posterior is given data or summaries."""
+    """Return whether a posterior is given data or summaries."""
     if isinstance(posterior, RobustPosterior):
         return "data"
-    fitted, unknown = mds.fitted_, torch.Size()
-    try:
+    fitted, shape = mds.fitted_, torch.Size()
+    with contextlib.suppress(TypeError, ValueError):
         shape = find_backend(posterior, example_summary(mds)).condition_shape
-    except (TypeError, ValueError):
-        shape = unknown
-    if tuple(shape[1:]) == tuple(mds.event_shape) and tuple(shape[:1]) == (fitted.num_obs,):
+    if tuple(shape) == (fitted.num_obs, *mds.event_shape):
         return "data"
     if tuple(shape) == (fitted.summarise.dim,):
         return "summary"
@@ -232,4 +231,4 @@ def _found_out(posterior: Any, mds: MinimumDistance) -> str:
     )
 
 
-__all__ = ["MisspecificationWarning", "Watched", "watch"]
+__all__ = ["MisspecificationWarning", "watch"]

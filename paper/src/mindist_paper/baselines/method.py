@@ -18,8 +18,7 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.posteriors.backend import find_backend
-from mindist.posteriors.query import BoundedQueries
-from mindist.posteriors.rejection import Budget
+from mindist.posteriors.queries import Conditions, Queries
 from mindist.posteriors.robust import MAX_DRAWS_PER_SAMPLE
 from mindist.protocols import Array, Summary
 from mindist.summarise import Summariser
@@ -201,7 +200,7 @@ class SummaryQueries:
         self.posterior, self.summary = posterior, summary
         self.event_shape = tuple(event_shape)
         self._summarise = Summariser(summary)
-        self._queries = BoundedQueries(find_backend(posterior), MAX_DRAWS_PER_SAMPLE)
+        self._queries = Queries(find_backend(posterior), MAX_DRAWS_PER_SAMPLE)
 
     def used_summary(self, x: Array) -> Tensor:
         """The summaries `(B, d_s)` at which the posterior is queried."""
@@ -220,8 +219,8 @@ class SummaryQueries:
         return self._sample_at(sample_shape, self.used_summary(x), seed)
 
     def _sample_at(self, sample_shape: Sequence[int], s: Tensor, seed: int | None) -> Tensor:
-        s = self._queries.checked(s.to(self._queries.backend.device, torch.float32))
-        return self._queries.sample(sample_shape, s, Budget(MAX_DRAWS_PER_SAMPLE), seed=seed)
+        conditions = Conditions.certain(self._queries.checked(s))
+        return self._queries.sample(sample_shape, conditions, seed=seed)
 
     def _summaries(self, x: Tensor) -> Tensor:
         """Which summaries `(B, d_s)` to use for checked datasets `(B, N, *event)`."""

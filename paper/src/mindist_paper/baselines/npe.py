@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from mindist.posteriors.guards import seeded
 from mindist.posteriors.sbi_bridge import split_embedding, train_npe
-from mindist.posteriors.seeding import seeded
 from mindist.tasks.task import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries
 

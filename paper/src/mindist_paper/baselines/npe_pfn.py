@@ -15,9 +15,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from mindist.posteriors.sbi_bridge import train_pfn
+from sbi.inference import NPE_PFN
+from sbi.inference.posteriors.posterior_parameters import FilteredDirectPosteriorParameters
+from sbi.neural_nets import posterior_nn
+from torch import Tensor
+
+from mindist.posteriors.guards import quiet
+from mindist.posteriors.sbi_training import HARMLESS, NoTracker
 from mindist.tasks.task import Task
 from mindist_paper.baselines.mds import MinimumDistanceMethod, robust_method, unfitted
 from mindist_paper.baselines.method import Options, Simulations
@@ -29,6 +37,47 @@ CHECKPOINT = Path("~/.cache/mindist/tabpfn-v2-regressor-2noar4o2.ckpt")
 CONTEXT_SIZE = (
     1_000  # simulations in the context, as many as a CPU takes (about 1 s for each query)
 )
+
+
+def train_pfn(
+    prior: Any,
+    theta: Tensor,
+    s: Tensor,
+    *,
+    checkpoint: str | os.PathLike[str],
+    context_size: int = CONTEXT_SIZE,
+) -> Any:
+    """Return sbi's NPE-PFN: TabPFN with simulations as its context; nothing is trained.
+
+    Arguments:
+        prior: A torch distribution.
+        theta: Parameters `(M, d_theta)`.
+        s: Summaries `(M, d_s)`.
+        checkpoint: A file with the weights of a TabPFN regressor. No model hub is asked for it.
+        context_size: Simulations in the context. With more simulations than that, each query takes
+            the nearest ones (sbi's "knn" filter).
+    """
+    path = Path(checkpoint).expanduser().resolve()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"checkpoint: expected a file with TabPFN's weights, got {path}, which does not exist. "
+            "`make tabpfn` (scripts/fetch_tabpfn.py) obtains one and checks it."
+        )
+    device = str(theta.device)
+    regressor = {"model_path": str(path), "n_estimators": 1, "softmax_temperature": 1.0}
+    build: Callable[..., Any] = posterior_nn(
+        "tabpfn",
+        z_score_theta="none",
+        z_score_x="none",
+        regressor_init_kwargs={**regressor, "device": device},
+    )
+    own = {"device": device, "tracker": NoTracker(), "show_progress_bars": False}
+    inference = NPE_PFN(prior, density_estimator=build, **own)
+    with quiet(*HARMLESS, stdout=True):
+        inference.append_simulations(theta.float(), s.float())
+        return inference.build_posterior(
+            posterior_parameters=FilteredDirectPosteriorParameters(filter_size=context_size)
+        )
 
 
 def train_pfn_posterior(task: Task, simulations: Simulations, options: Options) -> NeuralPosterior:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from mindist import checks
 from mindist.features.kernel import mmd_squared
-from mindist.posteriors.embedding import EmbeddingSummary
+from mindist.posteriors.sbi_bridge import EmbeddingSummary
 from mindist.tasks.task import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries, Training
 from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior

@@ -17,17 +17,16 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+from sbi.inference import MarginalTrainer
 from torch import Tensor
 
 from mindist import checks
 from mindist.decoders.standardise import Standardiser
-from mindist.posteriors.backend import Component, Queried
-from mindist.posteriors.guards import warn_user
-from mindist.posteriors.query import BoundedQueries
-from mindist.posteriors.rejection import Budget
+from mindist.posteriors.backend import Backend, Component
+from mindist.posteriors.guards import quiet, seeded, warn_user
+from mindist.posteriors.queries import Conditions, Queries
 from mindist.posteriors.robust import MAX_DRAWS_PER_SAMPLE
-from mindist.posteriors.sbi_bridge import train_marginal
-from mindist.posteriors.seeding import seeded
+from mindist.posteriors.sbi_training import HARMLESS, NoTracker
 from mindist.protocols import Array
 from mindist.tasks.task import Task
 from mindist_paper.baselines.error_model import SpikeAndSlab
@@ -54,7 +53,7 @@ class Latents:
 
 
 @dataclass(frozen=True)
-class AveragedComponent:
+class LatentComponent:
     """A density averaged over latent summaries; its condition is the number of the dataset.
 
     Arguments:
@@ -84,17 +83,17 @@ class AveragedComponent:
 
 
 @dataclass(frozen=True)
-class AveragedBackend:
-    """What `BoundedQueries.sample` asks of a posterior, averaged over latent summaries."""
+class LatentBackend:
+    """What `Queries.sample` asks of a posterior, averaged over latent summaries."""
 
-    backend: Queried
+    backend: Backend
     latents: Tensor
     condition_shape: torch.Size = torch.Size((1,))  # noqa: RUF009
 
     @property
-    def components(self) -> list[AveragedComponent]:
+    def components(self) -> list[LatentComponent]:
         """The mixture."""
-        return [AveragedComponent(part, self.latents) for part in self.backend.components]
+        return [LatentComponent(part, self.latents) for part in self.backend.components]
 
     @property
     def num_parameters(self) -> int:
@@ -157,16 +156,50 @@ class LatentSummaryPosterior(SummaryQueries):
                 f"The chains of latent summaries disagree: the largest R-hat is {worst:.2f}, "
                 f"expected less than {MAX_R_HAT}. Run them longer: Chains(warm_up=...)."
             )
-        averaged = AveragedBackend(self._queries.backend, latents.s.flatten(0, 1).float())
+        averaged = LatentBackend(self._queries.backend, latents.s.flatten(0, 1).float())
         index = torch.arange(latents.s.shape[2], dtype=torch.float32)[:, None]
-        queries = BoundedQueries(cast(Queried, averaged), MAX_DRAWS_PER_SAMPLE)
-        budget = Budget(MAX_DRAWS_PER_SAMPLE)
-        return queries.sample(sample_shape, index.to(averaged.device), budget, seed=seed)
+        queries = Queries(cast(Backend, averaged), MAX_DRAWS_PER_SAMPLE)
+        return queries.sample(
+            sample_shape, Conditions.certain(index.to(averaged.device)), seed=seed
+        )
 
     def _summaries(self, x: Tensor) -> Tensor:
         """The mean latent summary `(B, d_s)`: the posterior is queried at draws around it."""
         s = self.latents(x, seed=self.seed).s
         return s.flatten(0, 1).mean(0).to(x.dtype)
+
+
+@torch.enable_grad()
+def train_marginal(
+    s: Tensor,
+    *,
+    learning_rate: float = 5e-4,
+    max_num_epochs: int = 2**31 - 1,
+    batch_size: int = 200,
+    stop_after_epochs: int = 20,
+    seed: int | None = None,
+) -> Any:
+    """Train sbi's neural spline flow on the distribution of summaries `(M, d_s)`.
+
+    Returns:
+        An estimator with `log_prob(s)` of summaries `(n, d_s)` and `sample((n,))`, frozen.
+
+    Example:
+        >>> s = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
+        >>> train_marginal(s, max_num_epochs=1, seed=0).log_prob(s[:3]).shape
+        torch.Size([3])
+    """
+    with seeded(seed, s.device), quiet(*HARMLESS, stdout=True):
+        trainer = MarginalTrainer(
+            "nsf", device=str(s.device), tracker=NoTracker(), show_progress_bars=False
+        )
+        flow = trainer.append_samples(s.float()).train(
+            training_batch_size=batch_size,
+            learning_rate=learning_rate,
+            stop_after_epochs=stop_after_epochs,
+            max_num_epochs=max_num_epochs,
+        )
+        return flow.requires_grad_(False).eval()
 
 
 def train_latent_summary_posterior(

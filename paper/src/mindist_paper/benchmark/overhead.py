@@ -8,7 +8,7 @@ neural spline flow, Adam at 5e-4, sbi's early stopping, at most 100 passes.
 from __future__ import annotations
 
 from mindist.minimum_distance import MinimumDistance
-from mindist.posteriors.seeding import seeded
+from mindist.posteriors.guards import seeded
 from mindist_paper.benchmark.material import EPSILON, Material
 from mindist_paper.benchmark.row import Claim, Row, ratio_row
 from mindist_paper.benchmark.timing import Contender, race

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from mindist.features.bandwidth import parse_bandwidth
-from mindist.posteriors.seeding import seeded
+from mindist.posteriors.guards import seeded
 from mindist.tasks import Task
 from mindist_paper.baselines import Method
 from mindist_paper.baselines.mds import MinimumDistanceMethod

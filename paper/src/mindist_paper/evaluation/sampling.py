@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindist.adaptation import NUM_POINTS
 from mindist.posteriors.backend import find_backend
-from mindist.posteriors.rejection import Budget
-from mindist.posteriors.seeding import seeded
-from mindist.posteriors.uncertain import Conditions, UncertainQueries
+from mindist.posteriors.guards import seeded
+from mindist.posteriors.queries import Conditions, Queries
+from mindist.posteriors.truncation import Budget
 from mindist.tasks import Task
 from mindist_paper.baselines.mds import MinimumDistanceMethod
 from mindist_paper.baselines.rnpe import LatentSummaryPosterior
@@ -57,13 +56,12 @@ def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Dra
     if isinstance(method, MinimumDistanceMethod):
         robust = method.posterior
         return _at_summaries(robust.queries, robust.conditions(x), num_samples, seed)
-    queries = UncertainQueries(find_backend(method.posterior), MAX_DRAWS, NUM_POINTS)
-    s = method.used_summary(x).to(queries.backend.device, torch.float32)
-    conditions = Conditions.certain(queries.certain.checked(s))
+    queries = Queries(find_backend(method.posterior), MAX_DRAWS)
+    conditions = Conditions.certain(queries.checked(method.used_summary(x)))
     return _at_summaries(queries, conditions, num_samples, seed)
 
 
-def _at_summaries(queries: UncertainQueries, s: Conditions, num_samples: int, seed: int) -> Draws:
+def _at_summaries(queries: Queries, s: Conditions, num_samples: int, seed: int) -> Draws:
     """Samples at the summaries of B datasets, unrejected where rejection comes to nothing."""
     budget = Budget(MAX_DRAWS)
     with seeded(seed, s.s.device):

@@ -23,8 +23,8 @@ from mindist import checks, storage
 from mindist.decoders.standardise import Standardiser
 from mindist.features.bandwidth import median_distance
 from mindist.minimum_distance import MinimumDistance
-from mindist.posteriors.embedding import EmbeddingSummary
 from mindist.posteriors.guards import warn_user
+from mindist.posteriors.sbi_bridge import EmbeddingSummary
 from mindist.posteriors.sbi_storage import load_posterior, save_posterior
 from mindist.storage import write_whole
 from mindist_paper.baselines import METHODS, Method, NeuralPosterior

@@ -13,9 +13,9 @@ from torch import Tensor
 from mindist import checks
 from mindist.adaptation import Adaptation
 from mindist.minimum_distance import MinimumDistance
-from mindist.posteriors.rejection import Budget
+from mindist.posteriors.queries import Conditions
 from mindist.posteriors.robust import RobustPosterior
-from mindist.posteriors.uncertain import Conditions
+from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.report.dataset.replicate import Replicated, replicate
 from mindist.report.style import numbered
