@@ -1,7 +1,7 @@
 """The report on an observed dataset: what it says, and that nothing gets into it unescaped."""
 
 import re
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +9,17 @@ import torch
 
 import mindist
 from mindist.adaptation import Status
-from mindist.report import new_figure, plot_data_space, write_report
-from mindist.report.dataset import material, words
-from mindist.report.dataset.figures import hold_all
-from mindist.report.dataset.replicate import replicate
-from mindist.report.plots import new_grid
-from mindist.report.posteriors import plot_posterior_samples
-from mindist.report.summary_space import plot_summary_pairs
+from mindist.report import (
+    new_figure,
+    new_grid,
+    plot_data_space,
+    plot_posteriors,
+    plot_summary_pairs,
+    write_report,
+)
+from mindist.report.figures import hold_all
+from mindist.report.material import predictive_p_value, replicate
+from mindist.report.write import STATISTICS
 from page_reader import read
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)> $\\frac{ \x00\n--> & ünï 漢'
@@ -104,7 +108,7 @@ def test_the_page_loads_nothing(page):
     assert "http" not in page.replace("http-equiv", "")
     assert not re.search(r"@import|url\((?!#)", page)
     assert not re.search(r'(?:src|href)="(?!#|data:)', page)
-    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    (policy,) = (a["content"] for tag, a in read(page).seen if tag == "meta" and "http-equiv" in a)
     assert policy.startswith("default-src 'none'")
     assert "script-src 'sha256-" in policy
 
@@ -184,14 +188,21 @@ def test_results_and_data_that_do_not_belong_together_are_an_error(mds_small, x_
     assert not (tmp_path / "r.html").exists()
 
 
-def test_the_summary_that_was_kept_although_wrong_is_not_recommended():
-    told = SimpleNamespace(result=SimpleNamespace(status=Status.KEPT_OBSERVED), adapted=False)
-    assert "Do not trust the posterior" in words.done_sentences(told)
+def test_the_summary_that_was_kept_although_wrong_is_not_recommended(tmp_path, mds_small, x_obs):
+    found = mds_small.adapt(x_obs)
+    kept = replace(
+        found,
+        status=Status.KEPT_OBSERVED,
+        s_star=found.s_obs,
+        adapted=torch.zeros_like(found.adapted),
+    )
+    path = write_report(tmp_path / "report.html", result=kept, x=x_obs, mds=mds_small)
+    assert "Do not trust the posterior" in " ".join(path.read_text(encoding="utf-8").split())
 
 
 def test_the_parts_of_the_test_are_those_that_it_combines(task, mds_small, x_train, x_obs):
     alone = mds_small.fitted_.p_values(x_obs[None])
-    assert list(alone) == list(mds_small.fitted_.detector.test.names) == list(words.STATISTICS)[1:]
+    assert list(alone) == list(mds_small.fitted_.detector.test.names) == list(STATISTICS)[1:]
     # The smallest of several p-values, calibrated, is at least the smallest.
     assert min(p[0] for p in alone.values()) <= mds_small.detect(x_obs).p_value
     plain = mindist.MinimumDistance(task.summary, detector="distance", num_features=64)
@@ -235,12 +246,10 @@ def test_replicated_data_agree_with_data_of_the_same_kind():
     generator = torch.Generator().manual_seed(0)
     # 400 embeddings; the p-value of one more of the same kind is uniform up to 1/401.
     z = torch.randn(400, 64, generator=generator)
-    same = [
-        material.predictive_p_value(z, torch.randn(64, generator=generator)) for _ in range(200)
-    ]
+    same = [predictive_p_value(z, torch.randn(64, generator=generator)) for _ in range(200)]
     # Distances to one observation go together: the p-value is that of its length, U-shaped at most.
     assert 0.3 < np.mean(same) < 0.7
-    assert material.predictive_p_value(z, torch.full((64,), 2.0)) == pytest.approx(1 / 401)
+    assert predictive_p_value(z, torch.full((64,), 2.0)) == pytest.approx(1 / 401)
 
 
 def test_simulated_datasets_are_drawn_on_the_same_axes():
@@ -292,7 +301,8 @@ def test_of_many_observations_an_evenly_spread_part_is_drawn():
 
 
 def test_a_true_parameter_is_drawn_only_where_it_is_known():
-    for theta, labels in ((None, ["NPE"]), ([0.0], ["NPE", "true parameter"])):
+    own = ["at the observed summary"]
+    for theta, labels in ((None, own), ([0.0], [*own, "true parameter"])):
         _, (axes,) = new_figure(1)
-        plot_posterior_samples(axes, {"npe": torch.randn(50, 1)}, theta)
+        plot_posteriors(axes, torch.randn(50, 1), theta=theta)
         assert sorted(axes.get_legend_handles_labels()[1]) == labels

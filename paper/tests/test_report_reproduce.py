@@ -12,7 +12,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from mindist.report.style import METHOD_STYLES, method_style
+from mindist.report import plot_images
 from mindist_paper.baselines import METHODS
 from mindist_paper.report import (
     Images,
@@ -32,7 +32,6 @@ from mindist_paper.report import (
     panel_tables,
     plot_coverage,
     plot_curves,
-    plot_images,
     plot_posterior_samples,
     plot_rejections,
     plot_trajectories,
@@ -43,6 +42,7 @@ from mindist_paper.report import (
 )
 from mindist_paper.report.horizontal import Horizontal
 from mindist_paper.report.statistics import by_level, paired_difference, select, summarise, wilson
+from mindist_paper.report.style import METHOD_STYLES, method_style
 from mindist_paper.report.table import mean_and_error
 from page_reader import read
 

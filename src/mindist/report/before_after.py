@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import gaussian_kde
 
-from mindist.report.posteriors import plot_posterior_samples
-from mindist.report.style import ADAPTED, OBSERVED, Style, numbered, plain
+from mindist.report.style import ADAPTED, BLACK, OBSERVED, numbered, plain
 
 BEFORE, AFTER = "at the observed summary", "at the adapted summary"
-STYLES = {BEFORE: Style(BEFORE, OBSERVED, "X"), AFTER: Style(AFTER, ADAPTED, "o")}
+MASSES = (0.5, 0.9)
+"""Shares of the samples that the contours hold."""
+
 APART = 0.16
-"""Of the two intervals of a summary, in lines."""
+"""Distance of the two intervals of a summary, in lines."""
 
 WIDE = 25.0
 """Standard deviations from which the axis is logarithmic, but for its middle."""
@@ -28,7 +30,7 @@ def plot_posteriors(
     names: Sequence[str] = (),
     labels: tuple[str, str] = (BEFORE, AFTER),
 ) -> Any:
-    """Posterior samples before and after adaptation, and the true parameters where known.
+    """Draw posterior samples before and after adaptation, and the true parameters where known.
 
     One parameter gives histograms, two or more a scatter of the first two with contours that hold
     a half and nine tenths of the samples.
@@ -38,7 +40,7 @@ def plot_posteriors(
         before: Samples `(n, d_theta)` given the observed summary; None leaves them out.
         after: Samples `(n, d_theta)` given the adapted summary, or None where nothing was adapted.
         theta: True parameters `(d_theta,)`.
-        names: Of the parameters.
+        names: Names of the parameters.
         labels: Of both posteriors, for the legend.
 
     Example:
@@ -54,13 +56,90 @@ def plot_posteriors(
     if not samples:
         raise ValueError("before, after: expected samples (n, d_theta) of one or both, got None.")
     dim = np.shape(next(iter(samples.values())))[-1]
-    styles = dict(zip(labels, STYLES.values(), strict=True))
-    styles = {k: Style(k, style.colour, style.marker) for k, style in styles.items()}
+    colours = dict(zip(labels, (OBSERVED, ADAPTED), strict=True))
     shown = [plain(name) for name in names or numbered("θ", dim)]
-    plot_posterior_samples(axes, samples, theta, shown, styles=styles)
+    plot_samples(axes, samples, theta, shown, colours)
     axes.set(title="Posterior")
     axes.legend(fontsize=9, loc="best")
     return axes
+
+
+def plot_samples(
+    axes: Any,
+    samples: Mapping[str, Any],
+    theta: Any,
+    names: Sequence[str],
+    colours: Mapping[str, str],
+) -> Any:
+    """Draw samples of several posteriors: histograms of one parameter, or clouds of the first two.
+
+    Arguments:
+        axes: Matplotlib axes.
+        samples: Label -> samples `(S, d_theta)`.
+        theta: True parameters `(d_theta,)`, or None where nobody knows.
+        names: Names of the parameters.
+        colours: Label -> colour.
+
+    Example:
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> samples = {"NPE": np.zeros((5, 2))}
+        >>> axes = plot_samples(axes, samples, [1, 1], ["rate", "level"], {"NPE": "black"})
+        >>> axes.get_xlabel(), axes.get_legend_handles_labels()[1]
+        ('rate', ['NPE', 'true parameter'])
+    """
+    arrays = {label: np.asarray(drawn, dtype=float) for label, drawn in samples.items()}
+    dim = next(iter(arrays.values())).shape[-1]
+    known = np.asarray([] if theta is None else theta, dtype=float).reshape(-1, dim)
+    plot = _histograms if dim == 1 else _clouds
+    plot(axes, arrays, known, names, colours)
+    return axes
+
+
+def _histograms(axes: Any, samples: Any, theta: Any, names: Sequence[str], colours: Any) -> None:
+    """Draw densities of one parameter, with common bins; theta is `(1, 1)` or `(0, 1)`."""
+    edges = np.histogram_bin_edges(np.concatenate([*samples.values(), theta]), bins=40)
+    for label, drawn in samples.items():
+        style = {"density": True, "color": colours[label]}
+        axes.hist(drawn[:, 0], edges, alpha=0.25, **style)
+        axes.hist(drawn[:, 0], edges, histtype="step", label=label, **style)
+    for value in theta[:, 0]:
+        axes.axvline(value, color=BLACK, linestyle="--", linewidth=1.4, label="true parameter")
+    axes.set(xlabel=names[0], yticks=[])
+    axes.locator_params(axis="x", nbins=5)
+
+
+def _clouds(axes: Any, samples: Any, theta: Any, names: Sequence[str], colours: Any) -> None:
+    """Draw samples and contours of the first two parameters; theta is `(1, d)` or `(0, d)`."""
+    for label, drawn in samples.items():
+        quiet = {"s": 4, "alpha": 0.3, "linewidths": 0, "rasterized": True}
+        axes.scatter(*drawn[:, :2].T, color=colours[label], **quiet)
+        _contours(axes, drawn[:, :2], colours[label])
+        axes.plot([], [], color=colours[label], label=label)
+    for value in theta:
+        star = {"s": 110, "marker": "*", "color": BLACK, "edgecolors": "white", "zorder": 5}
+        axes.scatter(*value[:2], label="true parameter", **star)
+    ends = [np.quantile(drawn[:, :2], [0.005, 0.995], axis=0) for drawn in samples.values()]
+    inside = np.concatenate([*ends, theta[:, :2]])
+    margin = 0.1 * (inside.max(0) - inside.min(0)) + 1e-12
+    low, high = inside.min(0) - margin, inside.max(0) + margin
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=names[0], ylabel=names[1])
+    axes.locator_params(nbins=4)
+
+
+def _contours(axes: Any, drawn: Any, colour: str) -> None:
+    """Draw contours of a kernel density estimate, where there is a density."""
+    if len(drawn) < 10 or np.linalg.matrix_rank(np.cov(drawn.T)) < 2:
+        return
+    density = gaussian_kde(drawn.T)
+    levels = sorted(np.quantile(density(drawn.T), [1 - mass for mass in MASSES]))
+    low, high = drawn.min(0), drawn.max(0)
+    margin = 0.15 * (high - low)
+    grid = [np.linspace(a, b, 60) for a, b in zip(low - margin, high + margin, strict=True)]
+    first, second = np.meshgrid(*grid)
+    values = density(np.stack([first.ravel(), second.ravel()])).reshape(first.shape)
+    if levels[0] < levels[1]:
+        axes.contour(first, second, values, levels=levels, colors=colour, linewidths=1.4)
 
 
 def plot_predictive(
@@ -74,7 +153,7 @@ def plot_predictive(
     scale: Any,
     names: Sequence[str] = (),
 ) -> Any:
-    """Posterior-predictive check: summaries of replicated data, and those that they should match.
+    """Draw summaries of replicated data, and those that they should match.
 
     For each summary the middle 50% (thick) and 90% (thin) of its replications, in standard
     deviations of the simulated summaries. What was queried should lie among them.
@@ -88,7 +167,7 @@ def plot_predictive(
         s_star: Adapted summary `(d_s,)`.
         centre: Mean of the simulated summaries `(d_s,)`.
         scale: Their standard deviation `(d_s,)`.
-        names: Of the summaries.
+        names: Names of the summaries.
 
     Example:
         >>> import torch
@@ -102,26 +181,21 @@ def plot_predictive(
     centre, scale = np.asarray(centre, dtype=float), np.asarray(scale, dtype=float)
     scale = np.where(scale > 0, scale, 1.0)
     lines = np.arange(len(centre))
-    rows = ((BEFORE, before, s_obs, -APART), (AFTER, after, s_star, APART))
+    rows = (
+        (BEFORE, before, s_obs, -APART, OBSERVED, "X"),
+        (AFTER, after, s_star, APART, ADAPTED, "o"),
+    )
     furthest = 0.0
-    for label, drawn, s, offset in rows:
+    for label, drawn, s, offset, colour, marker in rows:
         if drawn is None or not len(drawn):
             continue
-        style, y = STYLES[label], lines + offset
+        y = lines + offset
         z = (np.asarray(drawn, dtype=float) - centre) / scale
         for ends, width in (((0.05, 0.95), 1.6), ((0.25, 0.75), 5.0)):
-            axes.hlines(y, *np.quantile(z, ends, axis=0), color=style.colour, linewidth=width)
+            axes.hlines(y, *np.quantile(z, ends, axis=0), color=colour, linewidth=width)
         point = (np.asarray(s, dtype=float) - centre) / scale
-        axes.scatter(
-            *(point, y),
-            s=80,
-            marker=style.marker,
-            color=style.colour,
-            label=label,
-            zorder=3,
-            edgecolors="white",
-            linewidths=0.8,
-        )
+        edge = {"edgecolors": "white", "linewidths": 0.8, "zorder": 3}
+        axes.scatter(point, y, s=80, marker=marker, color=colour, label=label, **edge)
         furthest = max(furthest, np.abs(point).max(), np.abs(np.quantile(z, (0.05, 0.95))).max())
     axes.set(
         title="Predicted summaries",
@@ -137,4 +211,4 @@ def plot_predictive(
     return axes
 
 
-__all__ = ["AFTER", "BEFORE", "plot_posteriors", "plot_predictive"]
+__all__ = ["plot_posteriors", "plot_predictive", "plot_samples"]

@@ -1,4 +1,4 @@
-r"""The observations of one dataset as they are: points, series or images.
+r"""Draw the observations of one dataset: values, points, series or images.
 
 Where an observation is a point in the plane, contours show where the decoder has its mass: the
 decoded kernel density :math:`\langle \mu(s), z(x) \rangle` of the paper's Figure 1.
@@ -16,29 +16,28 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.fitted import Fitted
-from mindist.report.images import plot_images
 from mindist.report.style import CLOUD, OBSERVED
 
 KINDS = ("values", "points", "series", "images")
 LEAST_SIDE = 8
-"""Of an image; what is narrower are a few series side by side."""
+"""Sides of an image; what is narrower are a few series side by side."""
 
 MOST_MARKS = 400
-"""Observations of a kind that are drawn; of more, as many evenly spread ones."""
+"""Observations drawn of a kind; of more, an evenly spread part."""
 
 IMAGES_IN_A_ROW, MOST_ROWS = 6, 2
 GRID = 120
 LEVELS = (0.5, 0.9)
-"""Of the contours, as shares of the largest density."""
+"""Levels of the contours, as shares of the largest density."""
 
 STROKE = 12
-"""The length of a stroke below a histogram, in points."""
+"""Length of a stroke below a histogram, in points."""
 
 LABELS = ("other observations", "suspicious observations")
 
 
 def data_kind(event_shape: Sequence[int]) -> str:
-    """How observations of a shape are drawn.
+    """Return how observations of a shape are drawn.
 
     Example:
         >>> [data_kind(shape) for shape in [(), (2,), (25,), (25, 2), (32, 32), (1, 32, 32)]]
@@ -62,7 +61,7 @@ def plot_data_space(
     labels: tuple[str, str] = LABELS,
     mark: str = "",
 ) -> Any:
-    """The observations of one dataset, those that are suspicious in colour and on top.
+    """Draw the observations of one dataset, suspicious ones in colour and on top.
 
     Arguments:
         axes: Matplotlib axes.
@@ -100,11 +99,15 @@ def plot_data_space(
     if score is not None and kind == "images":
         highest = -np.asarray(score, dtype=float)
         shown = {k: v[np.argsort(highest[v], kind="stable")] for k, v in shown.items()}
-    return draw(axes, values, {k: v for k, v in shown.items() if len(v)}, labels[1], mark)
+    draw(axes, values, {k: v for k, v in shown.items() if len(v)}, labels[1], mark)
+    axes.set(title="Data space")
+    if kind != "images":
+        axes.legend(fontsize=9, loc="best")
+    return axes
 
 
 def spread_out(index: Any) -> Any:
-    """At most `MOST_MARKS` of some indices, evenly spread.
+    """Return at most `MOST_MARKS` of some indices, evenly spread.
 
     Example:
         >>> len(spread_out(np.arange(10_000))), spread_out(np.arange(3)).tolist()
@@ -115,66 +118,51 @@ def spread_out(index: Any) -> Any:
     return index[np.linspace(0, len(index) - 1, MOST_MARKS).astype(int)]
 
 
-def _values(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> Any:
-    """A histogram of all, and a stroke below for each that is suspicious."""
+def _values(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> None:
+    """Draw a histogram of all values, and a stroke below for each that is suspicious."""
     flat = x.reshape(len(x))
     axes.hist(flat, np.histogram_bin_edges(flat, 40), color=CLOUD, label="all observations")
-    for label, index in shown.items():
-        if label == strange:
-            style = {"color": OBSERVED, "marker": "|", "markersize": STROKE, "linestyle": "none"}
-            down = ScaledTranslation(0, -(STROKE / 2 + 4) / 72, axes.figure.dpi_scale_trans)
-            axes.plot(
-                flat[index],
-                np.zeros(len(index)),
-                transform=axes.get_xaxis_transform() + down,
-                clip_on=False,
-                label=label,
-                **style,
-            )
-    axes.set(title="Data space", xlabel="value", ylabel="observations")
+    if strange in shown:
+        at = flat[shown[strange]]
+        style = {"color": OBSERVED, "marker": "|", "markersize": STROKE, "linestyle": "none"}
+        down = ScaledTranslation(0, -(STROKE / 2 + 4) / 72, axes.figure.dpi_scale_trans)
+        place = {"transform": axes.get_xaxis_transform() + down, "clip_on": False}
+        axes.plot(at, np.zeros(len(at)), label=strange, **place, **style)
+    axes.set(xlabel="value", ylabel="observations")
     axes.yaxis.get_major_locator().set_params(integer=True)  # they are counted
     axes.tick_params(axis="x", pad=STROKE + 4)  # below the strokes
-    axes.legend(fontsize=9)
-    return axes
 
 
-def _points(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> Any:
-    flat = x.reshape(len(x), -1)[:, :2]
+def _points(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> None:
+    usual = {"marker": "o", "markersize": 4, "markeredgewidth": 0, "color": CLOUD}
+    odd = {"marker": "x", "markersize": 6, "markeredgewidth": 1.8, "color": OBSERVED}
+    points = x.reshape(len(x), -1)[:, :2, None]
+    _draw_each(axes, points, shown, {strange: odd}, usual | {"linestyle": "none"}, mark)
+    axes.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal", adjustable="datalim")
+
+
+def _series(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> None:
+    odd = {"linewidth": 1.2, "alpha": 0.9, "color": OBSERVED}
+    lines = series_of(x)[:, None]
+    usual = {"linewidth": 0.8, "alpha": 0.6, "color": CLOUD}
+    _draw_each(axes, lines, shown, {strange: odd}, usual, mark)
+    axes.set(xlabel="place in the series", ylabel="value")
+
+
+def _draw_each(
+    axes: Any, lines: Any, shown: Mapping[str, Any], styles: Any, usual: Any, mark: str
+) -> None:
+    """Draw each observation as an artist of its own, with an id where `mark` is given."""
     for label, index in shown.items():
-        bad = label == strange
-        style = {"marker": "x", "markersize": 6, "markeredgewidth": 1.8} if bad else {}
-        style = style or {"marker": "o", "markersize": 4, "markeredgewidth": 0}
         for i in index:
-            (drawn,) = axes.plot(
-                *flat[i], color=OBSERVED if bad else CLOUD, linestyle="none", **style
-            )
+            (drawn,) = axes.plot(*lines[i], **usual | styles.get(label, {}))
             if mark:
                 drawn.set_gid(f"{mark}{i}")
         drawn.set_label(label)
-    axes.set(
-        title="Data space", xlabel="$x_1$", ylabel="$x_2$", aspect="equal", adjustable="datalim"
-    )
-    axes.legend(fontsize=9, loc="best")
-    return axes
-
-
-def _series(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> Any:
-    lines = series_of(x)
-    for label, index in shown.items():
-        bad = label == strange
-        style = {"linewidth": 1.2, "alpha": 0.9} if bad else {"linewidth": 0.8, "alpha": 0.6}
-        for i in index:
-            (drawn,) = axes.plot(lines[i], color=OBSERVED if bad else CLOUD, **style)
-            if mark:
-                drawn.set_gid(f"{mark}{i}")
-        drawn.set_label(label)
-    axes.set(title="Data space", xlabel="place in the series", ylabel="value")
-    axes.legend(fontsize=9, loc="best")
-    return axes
 
 
 def series_of(x: Any) -> Any:
-    """The lines `(N, T)` that stand for observations: their first column, or all numbers in order.
+    """Return lines `(N, T)` that stand for observations: first column, or all numbers in order.
 
     Example:
         >>> series_of(np.zeros((3, 25, 2))).shape, series_of(np.zeros((3, 4, 2))).shape
@@ -184,8 +172,8 @@ def series_of(x: Any) -> Any:
     return columns[..., 0] if columns.shape[1] >= LEAST_SIDE else x.reshape(len(x), -1)
 
 
-def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> Any:
-    """Some images of each sort, with their index in a corner."""
+def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> None:
+    """Draw some images of each sort, with their index in a corner."""
     images = x.reshape(len(x), -1, *x.shape[-2:]).mean(1)
     rows: dict[str, Any] = {}
     for label, index in reversed(list(shown.items())):
@@ -201,12 +189,49 @@ def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
         for j, n in enumerate(index):
             place = (j * (width + gap) + 1, i * (height + gap) + 1)
             axes.text(*place, f"{n}", fontsize=9, color="white", va="top", bbox=box)
-    axes.set(title="Data space")
+
+
+def plot_images(axes: Any, rows: Mapping[str, Any]) -> Any:
+    """Draw images side by side, a row for each label, each row in its own scale of greys.
+
+    Arguments:
+        axes: Matplotlib axes.
+        rows: Label -> images `(n, height, width)`, all of the same height and width.
+
+    Example:
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_images(axes, {"noise": np.random.default_rng(0).normal(size=(3, 8, 8))})
+        >>> [label.get_text() for label in axes.get_yticklabels()]
+        ['noise']
+    """
+    arrays = {label: np.asarray(images, dtype=float) for label, images in rows.items()}
+    height, width = next(iter(arrays.values())).shape[-2:]
+    gap = max(1, width // 16)
+    for i, images in enumerate(arrays.values()):
+        low, high = np.quantile(images, [0.005, 0.995])
+        grey = {"cmap": "gray", "vmin": low, "vmax": high if high > low else low + 1}
+        for j, image in enumerate(images):
+            left, top = j * (width + gap), i * (height + gap)
+            place = (left, left + width, top + height, top)
+            axes.imshow(image, extent=place, interpolation="nearest", **grey)
+    most = max(len(images) for images in arrays.values())
+    axes.set(
+        xlim=(0, most * (width + gap) - gap),
+        ylim=(len(arrays) * (height + gap) - gap, 0),
+        xticks=[],
+        yticks=[i * (height + gap) + height / 2 for i in range(len(arrays))],
+        yticklabels=list(arrays),
+        aspect="equal",
+    )
+    axes.tick_params(length=0)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
     return axes
 
 
 def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tensor, str]]) -> Any:
-    """Where the decoder has its mass in the plane, for some summaries.
+    """Draw where the decoder has its mass in the plane, for some summaries.
 
     Contours at a half and at nine tenths of the largest decoded density, in and around what the
     axes show already.
@@ -227,7 +252,7 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         >>> axes.get_legend_handles_labels()[1]
         ['other observations', 'mean']
     """
-    span = [_wider(*ends) for ends in (axes.get_xlim(), axes.get_ylim())]
+    span = [_twice_as_wide(*ends) for ends in (axes.get_xlim(), axes.get_ylim())]
     seen = [axes.dataLim.get_points().copy()]
     first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
@@ -238,18 +263,16 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         seen += [line for lines in drawn.allsegs for line in lines if len(line)]
         axes.plot([], [], color=colour, label=label)
     every = np.concatenate(seen)
-    axes.dataLim.set_points(
-        np.stack([every.min(0), every.max(0)])
-    )  # of what is drawn, not of the grid
+    # The limits follow what is drawn, not the grid.
+    axes.dataLim.set_points(np.stack([every.min(0), every.max(0)]))
     axes.autoscale_view()
     axes.legend(fontsize=9, loc="best")
     return axes
 
 
-def _wider(low: float, high: float) -> Tensor:
-    """A grid that reaches twice as far."""
+def _twice_as_wide(low: float, high: float) -> Tensor:
     margin = (high - low) / 2
     return torch.linspace(float(low - margin), float(high + margin), GRID)
 
 
-__all__ = ["KINDS", "data_kind", "plot_data_space", "plot_density_contours"]
+__all__ = ["KINDS", "data_kind", "plot_data_space", "plot_density_contours", "plot_images"]

@@ -1,16 +1,166 @@
-"""What speaks against a dataset: its distance among null distances, and outlier scores."""
+"""The evidence against a dataset: its summary among simulated ones, its distance, outlier scores.
+
+A summary far outside is drawn at the edge, so that the simulations stay visible.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from mindist.report.style import ADAPTED, CLOUD, GREY, OBSERVED, REFERENCE
+from mindist.report.style import ADAPTED, CLOUD, GREY, OBSERVED, REFERENCE, numbered, plain
+
+MOST_SIMULATIONS = 1_000
+ROOM = 1.0
+"""How far the axes may reach beyond the simulations, in widths of those."""
+
+INSIDE = (0.005, 0.995)
+"""Quantiles of the simulations between which their width is taken."""
 
 BINS = 40
 SMALLEST_SHARE = 1e-6
-"""Of the largest distance, below which others are drawn at the edge of a logarithmic axis."""
+"""Distances below this share of the largest are drawn at the edge of the logarithmic axis."""
+
+
+def plot_summary_space(
+    axes: Any,
+    cloud: Any,
+    s_obs: Any,
+    s_star: Any = None,
+    *,
+    s_ref: Any = None,
+    names: Sequence[str] = (),
+    dims: tuple[int, int] = (0, 1),
+) -> Any:
+    """Draw two of the summaries: simulated, observed, adapted, and of the clean data where known.
+
+    Arguments:
+        axes: Matplotlib axes.
+        cloud: Simulated summaries `(m, d_s)`, of which the first 1,000 are drawn.
+        s_obs: Observed summary `(d_s,)`.
+        s_star: Adapted summary `(d_s,)`, or None where nothing was adapted.
+        s_ref: Summary of the clean data `(d_s,)`, the oracle.
+        names: Names of all d_s summaries.
+        dims: Which two of them.
+
+    Example:
+        >>> import torch
+        >>> from mindist.report import new_figure
+        >>> figure, (axes,) = new_figure(1)
+        >>> axes = plot_summary_space(axes, torch.randn(500, 3), torch.ones(3), torch.zeros(3))
+        >>> axes.get_xlabel(), axes.get_legend_handles_labels()[1]
+        ('s₁', ['simulated', 'observed', 'adapted'])
+    """
+    cloud = np.asarray(cloud, dtype=float)
+    names = names or numbered("s", cloud.shape[1])
+    chosen = list(dims)
+    low, high = limits(cloud[:, chosen], np.asarray(s_obs, dtype=float)[chosen])
+    drawn = cloud[:MOST_SIMULATIONS, chosen].T
+    quiet = {"color": GREY, "alpha": 0.5, "linewidths": 0}  # visible on light and dark pages
+    axes.scatter(*drawn, s=6, label="simulated", rasterized=True, **quiet)
+    points = _points(s_obs, s_star, s_ref)
+    places = {k: np.clip(np.asarray(s, float)[chosen], low, high) for k, (s, _, _) in points}
+    if "adapted" in places:
+        arrow = {"arrowstyle": "->", "color": ADAPTED, "linewidth": 1.5}
+        axes.annotate("", xy=places["adapted"], xytext=places["observed"], arrowprops=arrow)
+    for zorder, (label, (_, colour, marker)) in zip((4, 3, 5), points, strict=False):
+        style = {"color": colour, "marker": marker, "edgecolors": "white", "linewidths": 0.8}
+        axes.scatter(*places[label], s=90, label=label, zorder=zorder, clip_on=False, **style)
+    xlabel, ylabel = (plain(names[j]) for j in dims)
+    axes.set(title="Summary space", xlabel=xlabel, ylabel=ylabel)
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    axes.legend(fontsize=9, loc="best")
+    return axes
+
+
+def plot_summary_pairs(
+    grid: Any, cloud: Any, s_obs: Any, s_star: Any = None, *, names: Sequence[str] = ()
+) -> Any:
+    """Draw every pair of summaries below the diagonal, and each alone on it.
+
+    Arguments:
+        grid: Matplotlib axes `(d_s, d_s)`, an array.
+        cloud: Simulated summaries `(m, d_s)`.
+        s_obs: Observed summary `(d_s,)`.
+        s_star: Adapted summary `(d_s,)`, or None where nothing was adapted.
+        names: Names of the summaries.
+
+    Example:
+        >>> import torch
+        >>> from mindist.report import new_grid
+        >>> figure, grid = new_grid(2, 2, (3, 3))
+        >>> grid = plot_summary_pairs(grid, torch.randn(500, 2), torch.ones(2), torch.zeros(2))
+        >>> [axes.axison for axes in grid.flat], grid[1, 0].get_ylabel()
+        ([True, False, True, True], 's₂')
+    """
+    cloud = np.asarray(cloud, dtype=float)
+    dim = cloud.shape[1]
+    if np.shape(grid) != (dim, dim):
+        raise ValueError(
+            f"grid: expected axes of shape ({dim}, {dim}), as many lines and columns as summaries, "
+            f"got {np.shape(grid)}. Make them with figure.subplots({dim}, {dim}, squeeze=False)."
+        )
+    names = names or numbered("s", dim)
+    for (row, column), axes in np.ndenumerate(grid):
+        if column > row:
+            axes.set_axis_off()
+            continue
+        if column == row:
+            star = None if s_star is None else float(s_star[row])
+            plot_summary(axes, cloud[:, row], float(s_obs[row]), star, names[row])
+        else:
+            plot_summary_space(axes, cloud, s_obs, s_star, names=names, dims=(column, row))
+            axes.get_legend().remove()
+        axes.set_title("")
+        axes.locator_params(nbins=3)
+        if row < dim - 1:
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+        if 0 < column < row:
+            axes.set_ylabel("")
+            axes.tick_params(labelleft=False)
+    return grid
+
+
+def plot_summary(axes: Any, cloud: Any, s_obs: float, s_star: float | None, name: str) -> Any:
+    """Draw one summary: a histogram of simulated values `(m,)`, the observed and adapted value."""
+    cloud = np.asarray(cloud, dtype=float)
+    low, high = (float(end[0]) for end in limits(cloud[:, None], np.array([s_obs])))
+    inside = cloud[(cloud >= low) & (cloud <= high)]
+    axes.hist(inside, 30, range=(low, high), color=CLOUD, label="simulated")
+    points = _points(s_obs, s_star, None)
+    for (label, (s, colour, _)), line in zip(points, ("-", "--"), strict=False):
+        at = float(np.clip(float(s), low, high))
+        axes.axvline(at, color=colour, linewidth=2, linestyle=line, label=label)
+    axes.set(xlabel=plain(name), yticks=[], xlim=(low, high))
+    return axes
+
+
+def limits(cloud: Any, s_obs: Any) -> tuple[Any, Any]:
+    """Return where axes begin and end: around the simulations, and `s_obs` if it is near.
+
+    Example:
+        >>> cloud = np.linspace(0, 1, 201)[:, None]
+        >>> [end.round(2).tolist() for end in limits(cloud, np.array([100.0]))]
+        [[-0.08], [2.07]]
+    """
+    low, high = np.quantile(cloud, INSIDE, axis=0)
+    width = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
+    near = np.clip(s_obs, low - ROOM * width, high + ROOM * width)
+    margin = 0.09 * width
+    return np.minimum(low, near) - margin, np.maximum(high, near) + margin
+
+
+def _points(s_obs: Any, s_star: Any, s_ref: Any) -> list[tuple[str, tuple[Any, str, str]]]:
+    """Return label, summary, colour and marker of what is drawn on top of the simulations."""
+    every = {
+        "observed": (s_obs, OBSERVED, "X"),
+        "adapted": (s_star, ADAPTED, "o"),
+        "of the clean data": (s_ref, REFERENCE, "*"),
+    }
+    return [(label, point) for label, point in every.items() if point[0] is not None]
 
 
 def plot_null_distance(
@@ -21,7 +171,7 @@ def plot_null_distance(
     *,
     threshold: float | None = None,
 ) -> Any:
-    """The squared distance of a dataset among those of simulations, on a logarithmic axis.
+    """Draw the squared distance of a dataset among those of simulations, on a logarithmic axis.
 
     Arguments:
         axes: Matplotlib axes.
@@ -42,18 +192,14 @@ def plot_null_distance(
     null = np.asarray(null, dtype=float)
     lines = {"threshold": (threshold, REFERENCE, ":"), "observed": (distance_obs, OBSERVED, "-")}
     lines["adapted"] = (distance_star, ADAPTED, "--")
-    given = {
-        label: (float(value), colour, line)
-        for label, (value, colour, line) in lines.items()
-        if value is not None and np.isfinite(value)
-    }
-    every = np.concatenate([null, [value for value, _, _ in given.values()]])
+    given = {k: v for k, v in lines.items() if v[0] is not None and np.isfinite(v[0])}
+    every = np.concatenate([null, [float(value or 0) for value, _, _ in given.values()]])
     floor = max(every.max() * SMALLEST_SHARE, np.finfo(float).tiny)
     inside = np.maximum(null, floor)
     edges = np.geomspace(inside.min(), max(inside.max(), inside.min() * 1.01), BINS + 1)
     axes.hist(inside, edges, color=CLOUD, label="simulated")
     for label, (value, colour, line) in given.items():
-        at = max(value, floor)
+        at = max(float(value or 0), floor)
         axes.axvline(at, color=colour, linestyle=line, linewidth=2, label=label)
     axes.set(title="Distance", xlabel="squared distance", ylabel="simulated datasets", xscale="log")
     axes.legend(fontsize=9, loc="best")
@@ -63,7 +209,7 @@ def plot_null_distance(
 def plot_outlier_scores(
     axes: Any, outlier_score: Any, outliers: Any, *, threshold: float | None = None
 ) -> Any:
-    """The outlier scores of all observations, from the highest to the lowest.
+    """Draw the outlier scores of all observations, from the highest to the lowest.
 
     Arguments:
         axes: Matplotlib axes.
@@ -81,17 +227,15 @@ def plot_outlier_scores(
         [[3.0, 0.20000000298023224], [2.0, 0.4000000059604645]]
     """
     score, strange = np.asarray(outlier_score, dtype=float), np.asarray(outliers, dtype=bool)
-    order = np.argsort(-score, kind="stable")
     rank = np.empty(len(score))
-    rank[order] = np.arange(1, len(score) + 1)
+    rank[np.argsort(-score, kind="stable")] = np.arange(1, len(score) + 1)
     for which, colour, marker, label in (
         (~strange, GREY, "o", "other observations"),
         (strange, OBSERVED, "X", "suspicious observations"),
     ):
         if which.any():
-            axes.scatter(
-                rank[which], score[which], s=22, color=colour, marker=marker, label=label, lw=0
-            )
+            style = {"color": colour, "marker": marker, "label": label, "lw": 0}
+            axes.scatter(rank[which], score[which], s=22, **style)
     if threshold is not None:
         style = {"color": REFERENCE, "linestyle": ":", "linewidth": 1.5}
         axes.axhline(threshold, label="exceeded by 1% of simulated", **style)
@@ -100,4 +244,10 @@ def plot_outlier_scores(
     return axes
 
 
-__all__ = ["plot_null_distance", "plot_outlier_scores"]
+__all__ = [
+    "plot_null_distance",
+    "plot_outlier_scores",
+    "plot_summary",
+    "plot_summary_pairs",
+    "plot_summary_space",
+]

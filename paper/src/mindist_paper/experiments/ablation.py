@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from mindist.report.style import setting as in_words
 from mindist_paper.evaluation.cell import Cell, Recipe
 from mindist_paper.experiments.claims import DECIDED
 from mindist_paper.experiments.experiment import Experiment, Panel
@@ -23,6 +22,7 @@ from mindist_paper.experiments.four_tasks import (
 )
 from mindist_paper.experiments.profiles import ABLATION_EPSILONS
 from mindist_paper.report.statistics import paired_difference
+from mindist_paper.report.style import setting as in_words
 
 DEFAULT, PAPER = "default", "paper's preset"
 VARIANTS: dict[str, Mapping[str, Any]] = {

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mindist.report.style import (
+from mindist_paper.report.statistics import paired_difference, select, summarise
+from mindist_paper.report.style import (
     method_style,
     metric_label,
 )
-from mindist.report.style import setting as in_words
-from mindist_paper.report.statistics import paired_difference, select, summarise
+from mindist_paper.report.style import setting as in_words
 
 Rows = Any
 DECIDED = 2.0  # standard errors

@@ -8,8 +8,6 @@ from pathlib import Path
 import torch
 
 from mindist.demo import Sizes, draw_figure, train
-from mindist.report.images import Images, Trajectories
-from mindist.report.posteriors import Posteriors
 from mindist.tasks import GaussianTask
 from mindist_paper.evaluation.bank import make_datasets, make_task
 from mindist_paper.evaluation.cell import Cell
@@ -17,6 +15,7 @@ from mindist_paper.evaluation.store import Store
 from mindist_paper.experiments.grid import SHOWN_EPSILON
 from mindist_paper.experiments.profiles import SIZES
 from mindist_paper.report.figures import Material
+from mindist_paper.report.kept import Images, Posteriors, Trajectories
 from mindist_paper.report.panel import Panel
 
 SHOWN_METHODS = ("npe", "mds-rf", "mds", "oracle")

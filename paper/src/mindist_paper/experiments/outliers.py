@@ -6,7 +6,6 @@ import math
 
 import pandas as pd
 
-from mindist.report.style import setting as in_words
 from mindist_paper.evaluation.cell import Cell, Recipe
 from mindist_paper.experiments.experiment import Experiment, Panel
 from mindist_paper.experiments.four_tasks import (
@@ -18,6 +17,7 @@ from mindist_paper.experiments.four_tasks import (
 )
 from mindist_paper.experiments.profiles import EPSILONS, MEAN_EPSILONS
 from mindist_paper.report.statistics import summarise
+from mindist_paper.report.style import setting as in_words
 
 
 def outlier_cells(profile: str, num_seeds: int) -> list[Cell]:

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mindist.report.style import setting as in_words
 from mindist_paper.experiments.claims import DECIDED, label
 from mindist_paper.experiments.four_tasks import NAMES
 from mindist_paper.report.statistics import standard_error
+from mindist_paper.report.style import setting as in_words
 
 MARGIN = 0.05
 """How much worse than NPE is still as good."""

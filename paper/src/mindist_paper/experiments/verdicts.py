@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from mindist.report.style import metric_label
-from mindist.report.style import setting as in_words
 from mindist_paper.experiments.claims import Claim, label, sentence
 from mindist_paper.experiments.gaussian_theory import GaussianTheory
 from mindist_paper.experiments.theorems import SLOPE_EPSILON, log_log_slope
 from mindist_paper.report.statistics import select, summarise
+from mindist_paper.report.style import metric_label
+from mindist_paper.report.style import setting as in_words
 
 Rows = Any
 Verdict = Callable[[Rows], str]

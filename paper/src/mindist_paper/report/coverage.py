@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mindist.report.style import metric_label, quantity_label, series_styles
 from mindist_paper.report.curves import plot_points, say_no_results
 from mindist_paper.report.statistics import Rows, by_level, summarise
+from mindist_paper.report.style import metric_label, quantity_label, series_styles
 
 
 def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from mindist.report.style import Style, metric_label, quantity_label, series_styles
 from mindist_paper.report.horizontal import Horizontal
 from mindist_paper.report.statistics import Point, Rows, summarise
+from mindist_paper.report.style import Style, metric_label, quantity_label, series_styles
 
 PUBLISHED = "published value"
 """Legend entry of the hollow markers."""

@@ -20,23 +20,29 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
-from mindist.report.images import Images, Trajectories, plot_images, plot_trajectories
-from mindist.report.posteriors import Posteriors, plot_posterior_samples
-from mindist.report.style import (
+from mindist.report import plot_images
+from mindist.report.style import figure_style
+from mindist.storage import write_whole
+from mindist_paper.report.coverage import plot_coverage
+from mindist_paper.report.curves import PUBLISHED, plot_curves
+from mindist_paper.report.detection import ALPHA, plot_rejections
+from mindist_paper.report.kept import (
+    Images,
+    Posteriors,
+    Trajectories,
+    plot_posterior_samples,
+    plot_trajectories,
+)
+from mindist_paper.report.panel import Anchors, Panel, panel_anchors
+from mindist_paper.report.statistics import Rows, select, summarise
+from mindist_paper.report.style import (
     capital,
-    figure_style,
     metric_label,
     quantity_label,
     series_styles,
     setting,
     sort_series,
 )
-from mindist.storage import write_whole
-from mindist_paper.report.coverage import plot_coverage
-from mindist_paper.report.curves import PUBLISHED, plot_curves
-from mindist_paper.report.detection import ALPHA, plot_rejections
-from mindist_paper.report.panel import Anchors, Panel, panel_anchors
-from mindist_paper.report.statistics import Rows, select, summarise
 
 Material = Posteriors | Images | Trajectories
 """What the panels "posterior", "images" and "trajectories" draw in place of rows."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from mindist.report.plots import new_figure, save_figure
-from mindist.report.style import BLUE, GREEN, GREY, VERMILION, Style, figure_style
+from mindist.report import new_figure, save_figure
+from mindist.report.style import BLUE, GREY, VERMILION, figure_style
+from mindist_paper.report.style import GREEN, Style
 
 STYLES = {
     "fit": Style("fit", BLUE, "o"),

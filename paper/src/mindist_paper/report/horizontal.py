@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from mindist.report.style import text
+from mindist_paper.report.style import text
 
 LOGARITHMIC = ("num_obs", "dim", "bandwidth", "num_simulations", "outlier", "small_epsilon")
 """What the paper spaces by factors."""

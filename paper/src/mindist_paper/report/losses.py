@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mindist.report.style import (
+from mindist_paper.report.horizontal import Horizontal
+from mindist_paper.report.panel import Panel
+from mindist_paper.report.statistics import Rows, paired_difference, select, summarise
+from mindist_paper.report.style import (
     OURS,
     REFERENCES,
     SMALLER_IS_BETTER,
@@ -20,9 +23,6 @@ from mindist.report.style import (
     setting,
     text,
 )
-from mindist_paper.report.horizontal import Horizontal
-from mindist_paper.report.panel import Panel
-from mindist_paper.report.statistics import Rows, paired_difference, select, summarise
 from mindist_paper.report.table import Entry, Table, mean_and_error
 
 BEYOND = 2.0

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from mindist.report.style import METRIC_LABELS, sort_series
+from mindist_paper.report.style import METRIC_LABELS, sort_series
 
 Rows = Any
 """A pandas `DataFrame` with one row for each test dataset, method, setting and seed. Its methods

@@ -8,19 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from mindist.report.style import (
-    NOT_ROBUST,
-    SMALLER_IS_BETTER,
-    capital,
-    metric_label,
-    quantity_label,
-    series_styles,
-    setting,
-    text,
-)
-from mindist.report.table import Entry, Table, mean_and_error
 from mindist_paper.report.horizontal import Horizontal
 from mindist_paper.report.panel import Anchors, Panel, panel_anchors
 from mindist_paper.report.statistics import (
@@ -31,6 +21,87 @@ from mindist_paper.report.statistics import (
     select,
     summarise,
 )
+from mindist_paper.report.style import (
+    NOT_ROBUST,
+    SMALLER_IS_BETTER,
+    capital,
+    metric_label,
+    quantity_label,
+    series_styles,
+    setting,
+    text,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell.
+
+    Arguments:
+        text: Its text.
+        best: Whether it is the best of its row.
+        aside: What stands beside it, in parentheses.
+    """
+
+    text: str
+    best: bool = False
+    aside: str = ""
+
+    def markdown(self) -> str:
+        """The cell in Markdown."""
+        text = f"**{self.text}**" if self.best else self.text
+        return f"{text} ({self.aside})" if self.aside else text
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that can be written as Markdown and as a part of a page.
+
+    Arguments:
+        caption: What the numbers are.
+        header: Of the columns.
+        body: Rows of as many entries.
+        notes: What a reader has to know, below the table.
+
+    Example:
+        >>> Table("Errors", ["method", "RMSE"], [], notes=["No rows."]).markdown().splitlines()[2]
+        '| method | RMSE |'
+    """
+
+    caption: str
+    header: Sequence[str]
+    body: Sequence[Sequence[Entry]]
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """The table for a Markdown file."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+        rule = "|" + "---|" + "---:|" * (len(self.header) - 1)
+        body = [line([cell.markdown() for cell in row]) for row in self.body]
+        table = "\n".join([line(self.header), rule, *body])
+        return "\n\n".join([f"**{self.caption}**", table, *self.notes]) + "\n"
+
+
+def mean_and_error(mean: float, error: float) -> str:
+    """A mean to the digits that its standard error supports: two of the error's.
+
+    Example:
+        >>> mean_and_error(12.3456, 0.789), mean_and_error(1234.5, 67.8)
+        ('12.35 ± 0.79', '1234 ± 68')
+        >>> mean_and_error(1 / 3, math.nan)  # one dataset
+        '0.333'
+    """
+    if not math.isfinite(mean):
+        return "–"
+    if not math.isfinite(error) or error <= 0:
+        return f"{mean:.3g}"
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    if decimals > 6:
+        return f"{mean:.3g} ± {error:.1e}"
+    return f"{mean:.{decimals}f} ± {error:.{decimals}f}"
 
 
 def panel_tables(panel: Panel, rows: Rows, anchors: Anchors | None = None) -> tuple[Table, ...]:

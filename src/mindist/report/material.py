@@ -1,10 +1,14 @@
-"""All that the report says, computed: samples, replicated data, the parts of the test."""
+"""What the report says, computed: samples, data replicated from them, the parts of the test.
+
+A simulator is called as `mindist.simulate` calls it: with a batch of parameters or with one vector,
+as tensors or as NumPy arrays, whichever works, from seeds of its own.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,24 +21,43 @@ from mindist.posteriors.queries import Conditions
 from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
-from mindist.report.dataset.replicate import Replicated, replicate
 from mindist.report.style import numbered
+from mindist.simulation.calls import Call, Data
+from mindist.simulation.failure import Problem
+from mindist.simulation.seeds import borrowed_globals
 
 PATIENCE = 60.0
 """Seconds for the samples of one posterior."""
 
 REPLICATIONS = 200
+MAX_BYTES = 2**28
+"""Size of replicated data."""
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """Replicated datasets.
+
+    Arguments:
+        x: Datasets `(n, N, *event)`; n may be less than was asked for, or 0.
+        asked: How many were asked for.
+        error: What the first failure said, if any.
+    """
+
+    x: Tensor
+    asked: int
+    error: str = ""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Of one posterior.
+    """Samples of one posterior.
 
     Arguments:
         theta: Samples `(n, d_theta)`; n may be less than was asked for, or 0.
         said: Warnings meanwhile.
         replicated: Data simulated from them, if there is a simulator.
-        summaries: Of those data, `(n, d_s)`, if there are any.
+        summaries: Their summaries `(n, d_s)`, if there are any.
         fit: Share of the replications that differ from another one by as much as the data do.
         fit_weighted: The same of the data as weighted by the adaptation.
     """
@@ -55,11 +78,11 @@ class Material:
         result: The adaptation of one dataset, on the CPU.
         x: The observations `(N, *event)`.
         mds: The fitted estimator.
-        summary_names: Of the d_s summaries.
-        theta_names: Of the parameters, if there is a posterior.
+        summary_names: Names of the d_s summaries.
+        theta_names: Names of the parameters, if there is a posterior.
         tests: p-value of each statistic of the test.
-        before: At the observed summary, if there is a posterior.
-        after: At the adapted one, if there is a posterior and the data were adapted.
+        draws: Samples at the observed summary, "before", if there is a posterior, and at the
+            adapted one, "after", if the data were adapted too.
     """
 
     result: Adaptation
@@ -67,40 +90,39 @@ class Material:
     mds: MinimumDistance
     summary_names: Sequence[str]
     theta_names: Sequence[str]
-    tests: dict[str, float]
-    before: Draws | None = None
-    after: Draws | None = None
+    tests: Mapping[str, float]
+    draws: Mapping[str, Draws]
 
     @property
     def adapted(self) -> bool:
-        """Whether the summary was moved."""
+        """Return whether the summary was moved."""
         return bool(self.result.adapted)
 
     @property
-    def cloud(self) -> Tensor:
-        """Simulated summaries `(m, d_s)`."""
-        return self.mds.fitted_.bank.s.cpu()
+    def null_size(self) -> int:
+        """Return how many simulated datasets the p-value is calibrated on."""
+        fitted = self.mds.fitted_
+        return len(fitted.null.noise if fitted.detector is None else fitted.detector.test.null)
 
     @property
     def scale(self) -> Tensor:
-        """Standard deviations of simulated summaries `(d_s,)`; 1 where all are the same."""
+        """Return the standard deviations of simulated summaries `(d_s,)`; 1 where all are equal."""
         scale = self.mds.fitted_.bank.scale.cpu()
         return torch.where(scale > 0, scale, 1.0)
 
     @property
     def shift(self) -> Tensor:
-        """How far the summary was moved, in standard deviations of simulated ones, `(d_s,)`."""
+        """Return how far the summary moved, in standard deviations of simulated ones, `(d_s,)`."""
         return (self.result.s_star - self.result.s_obs).double() / self.scale
 
     @property
-    def draws(self) -> dict[str, Draws]:
-        """Both posteriors, as far as there are any."""
-        both = {"before": self.before, "after": self.after}
-        return {name: drawn for name, drawn in both.items() if drawn is not None}
+    def moved_most(self) -> int:
+        """Return the index of the summary that moved most."""
+        return int(self.shift.abs().argmax())
 
 
 def one_dataset(result: Adaptation, x: Array, mds: MinimumDistance) -> tuple[Adaptation, Tensor]:
-    """The adaptation and the data of one dataset, which belong together.
+    """Return the adaptation and the data of one dataset, or raise if they do not belong together.
 
     Arguments:
         result: Of one dataset, or of a batch of one.
@@ -128,7 +150,7 @@ def one_dataset(result: Adaptation, x: Array, mds: MinimumDistance) -> tuple[Ada
             f"observations whose summary is not that of x, which has {len(x_obs)}. Pass "
             "mds.adapt(x)."
         )
-    return _on_cpu(one), x_obs.cpu()
+    return _with_tensors(one, Tensor.cpu), x_obs.cpu()
 
 
 def gather(
@@ -140,27 +162,32 @@ def gather(
     simulator: Callable[..., Any] | None,
     num_samples: int,
     seed: int,
-) -> dict[str, Any]:
-    """The parts of `Material` that take time: tests, samples, replicated data."""
+    names: Mapping[str, Sequence[str] | None],
+) -> Material:
+    """Compute what takes time: tests, samples, replicated data."""
+    summaries = names_of(names["summary_names"], len(result.s_obs), "s", "summary_names")
     given = mds.fitted_.p_values(x[None].to(mds.device))
-    parts: dict[str, Any] = {"tests": {name: float(p[0]) for name, p in given.items()}}
+    tests = {name: float(p[0]) for name, p in given.items()}
     if posterior is None:
-        return parts
-    device = posterior.queries.backend.device
-    s_obs = Conditions.certain(result.s_obs[None].to(device, torch.float32))
+        return Material(result, x, mds, summaries, [], tests, {})
+    backend = posterior.queries.backend
+    parameters = names_of(names["theta_names"], backend.num_parameters, "θ", "theta_names")
+    s_obs = Conditions.certain(result.s_obs[None].to(backend.device, torch.float32))
     asked = {"before": s_obs}
     if result.adapted:
-        asked["after"] = posterior.conditions_of(_batch_of_one(result, mds.device))
+        batch = _with_tensors(result, lambda value: value[None].to(mds.device))
+        asked["after"] = posterior.conditions_of(replace(batch, status=(result.status,)))
+    draws = {}
     for name, conditions in asked.items():
-        drawn = draw(posterior, conditions, num_samples, seed)
+        draws[name] = draw(posterior, conditions, num_samples, seed)
         if simulator is not None:
-            drawn = predict(drawn, simulator, x, result.weights.to(mds.device), mds, seed)
-        parts[name] = drawn
-    return parts
+            weights = result.weights.to(mds.device)
+            draws[name] = predict(draws[name], simulator, x, weights, mds, seed)
+    return Material(result, x, mds, summaries, parameters, tests, draws)
 
 
 def draw(posterior: RobustPosterior, conditions: Conditions, num: int, seed: int) -> Draws:
-    """Samples for one dataset, and what was said meanwhile."""
+    """Draw samples for one dataset, and keep what was said meanwhile."""
     budget = Budget(posterior.queries.max_draws, max_seconds=PATIENCE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -178,12 +205,12 @@ def predict(
     mds: MinimumDistance,
     seed: int,
 ) -> Draws:
-    """The same, with data replicated from the samples."""
+    """Add data replicated from the samples."""
     if not len(drawn.theta):
         return drawn
     data = replicate(simulator, drawn.theta[:REPLICATIONS], tuple(x.shape), seed)
     if len(data.x) < 2:
-        return Draws(drawn.theta, drawn.said, data)
+        return replace(drawn, replicated=data)
     fitted = mds.fitted_
     seen = data.x.to(mds.device, fitted.probe.dtype)
     s = fitted.summarise(seen).cpu()
@@ -197,7 +224,7 @@ def predict(
 
 
 def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:
-    r"""A posterior-predictive p-value, with the squared distance of two embeddings as discrepancy.
+    r"""Return a posterior-predictive p-value; discrepancy: squared distance of two embeddings.
 
     .. math:: p = \frac{1 + \#\{i : \|z_i - z_{i+1}\|^2 \ge \|z_i - z_{obs}\|^2\}}{n + 1}
 
@@ -215,8 +242,66 @@ def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:
     return (1 + int(reached)) / (1 + len(replicated))
 
 
+def replicate(
+    simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int
+) -> Replicated:
+    """Simulate a dataset for each parameter vector, and leave out those that fail.
+
+    Arguments:
+        simulator: The user's function.
+        theta: Parameters `(n, d_theta)`.
+        shape: Of one dataset, `(N, *event)`.
+        seed: Of the simulator's randomness.
+
+    Example:
+        >>> simulator = lambda theta: theta + torch.randn(20, 2)
+        >>> replicate(simulator, torch.zeros(5, 2), (20, 2), seed=0).x.shape
+        torch.Size([5, 20, 2])
+    """
+    numbers = torch.Size(shape).numel()
+    theta = theta[: max(1, MAX_BYTES // (4 * max(1, numbers)))].detach().cpu()
+    call = Call(simulator, shape[0], tuple(shape[1:]))
+    error = ""
+    with borrowed_globals(), torch.no_grad():
+        data = _batch(call, theta, seed)
+        if data is None:
+            data, error = _one_by_one(call, theta, seed)
+    finite = data.flatten(1).isfinite().all(1)
+    if not error and not finite.all():
+        error = "the data hold NaN or infinite values"
+    return Replicated(data[finite], len(theta), error)
+
+
+def _batch(call: Call, theta: Tensor, seed: int) -> Tensor | None:
+    """Simulate all at once, if the simulator takes a batch."""
+    # A batch of N or d_theta might be taken for one theta by chance: pad it.
+    taken = (call.n_obs, theta.shape[1])
+    num = next(n for n in range(len(theta), len(theta) + 3) if n not in taken)
+    padded = torch.cat([theta, theta[:1].expand(num - len(theta), -1)])
+    for given in (padded, padded.numpy()):
+        result = call(given, seed, num)
+        if isinstance(result, Data):
+            return torch.from_numpy(result.x)[: len(theta)]
+    return None
+
+
+def _one_by_one(call: Call, theta: Tensor, seed: int) -> tuple[Tensor, str]:
+    """Simulate one dataset after the other; return them and what the first failure said."""
+    rows, error = [], ""
+    for i, one in enumerate(theta):
+        first = result = call(one, seed + i, None)
+        if isinstance(first, Problem):
+            result = call(one.numpy(), seed + i, None)
+        if isinstance(result, Data):
+            rows.append(torch.from_numpy(result.x))
+        elif isinstance(first, Problem):
+            error = error or first.error
+    shape = (0, call.n_obs, *(call.event or ()))
+    return torch.stack(rows) if rows else torch.empty(shape), error
+
+
 def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) -> list[str]:
-    """Names of the parts of a vector, as given or numbered.
+    """Return names of the parts of a vector, as given or numbered.
 
     Example:
         >>> names_of(None, 2, "s", "summary_names")
@@ -234,14 +319,10 @@ def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) 
     return names
 
 
-def _on_cpu(result: Adaptation) -> Adaptation:
-    moved = {k: v.cpu() for k, v in vars(result).items() if isinstance(v, Tensor)}
-    return Adaptation(**{**vars(result), **moved})
+def _with_tensors(result: Adaptation, change: Callable[[Tensor], Tensor]) -> Adaptation:
+    """Return the adaptation with its tensors changed."""
+    changed = {k: change(v) for k, v in vars(result).items() if isinstance(v, Tensor)}
+    return Adaptation(**{**vars(result), **changed})
 
 
-def _batch_of_one(result: Adaptation, device: torch.device) -> Adaptation:
-    moved = {k: v[None].to(device) for k, v in vars(result).items() if isinstance(v, Tensor)}
-    return Adaptation(**{**vars(result), **moved, "status": (result.status,)})
-
-
-__all__ = ["Draws", "Material", "gather", "names_of", "one_dataset"]
+__all__ = ["Draws", "Material", "gather", "one_dataset", "predictive_p_value", "replicate"]

@@ -1,0 +1,244 @@
+"""One colour, one marker and one name for each method, metric and setting of the paper.
+
+Colours are those of Okabe and Ito where eight suffice, and darker ones beside them. No two methods
+share a colour or a marker, so that lines are told apart in grey and by colour-blind readers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.colors import to_hex
+
+from mindist.report.style import BLACK, BLUE, GREY, VERMILION
+
+ORANGE, SKY, GREEN, PURPLE = "#E69F00", "#56B4E9", "#009E73", "#CC79A7"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one line looks and what it is called."""
+
+    label: str
+    colour: str
+    marker: str
+    line: Any = "-"
+
+    @property
+    def size(self) -> float:
+        """Of the marker in points; a star needs more to look as large as a disc."""
+        return 11.0 if self.marker == "*" else 7.5
+
+
+METHOD_STYLES = {
+    "npe": Style("NPE", VERMILION, "X"),
+    "nnpe": Style("NNPE", ORANGE, "s", "--"),
+    "rnpe": Style("RNPE", PURPLE, "P", "-."),
+    "npe-or": Style("NPE-OR", GREEN, "^", "--"),
+    "npe-rs": Style("NPE-RS", "#882255", "v", ":"),
+    "mds-kl": Style("MDS (KL)", "#6F6A00", "<", "-."),
+    "mds-dec": Style("MDS (Dec)", "#332288", ">", "--"),
+    "mds-rf": Style("MDS (RF)", SKY, "D"),
+    "mds": Style("MDS (default)", BLUE, "o"),
+    "mds-exact": Style("MDS (exact minimum)", "#004488", "H", "--"),
+    "npe-pfn": Style("NPE-PFN", "#6B4A00", "p", "--"),
+    "npe-pfn-mds": Style("NPE-PFN + MDS", "#00524A", "h"),
+    "sample-mean": Style("sample mean", "#994F00", "8", "-."),
+    "oracle": Style("oracle summary", BLACK, "*", ":"),
+    "exact": Style("exact posterior", GREY, "d", ":"),
+}
+"""In the order of legends and of the columns of tables."""
+
+SERIES_MAP, SERIES_RANGE = "viridis", (0.0, 0.88)
+"""Colours of what is not a method, such as one line for each epsilon: from dark to light, so that
+they are not taken for methods; the lightest yellows are too light for a line."""
+
+SERIES_MARKERS = "osD^vP<>X"
+SERIES_LINES = ("-", "--", "-.", ":")
+
+OURS = ("mds-kl", "mds-dec", "mds-rf", "mds", "mds-exact", "npe-pfn-mds")
+"""The methods of the paper and of the package."""
+
+REFERENCES = ("oracle", "exact")
+"""Not methods: they know what is clean, or the posterior itself."""
+
+NOT_ROBUST = ("npe", "npe-pfn", "sample-mean", *REFERENCES)
+"""What the best robust method of a table is not looked for among."""
+
+METRIC_LABELS = {
+    "rmse": "RMSE of the posterior mean",
+    "reference_mmd": "MMD² to the reference posterior",
+    "predictive_mmd": "posterior-predictive MMD²",
+    "summary_distance": "distance of the summary",
+    "summary_distance_standardised": "distance of the summary (sd)",
+    "coverage": "empirical coverage",
+    "coverage_50": "coverage of 50% intervals",
+    "coverage_80": "coverage of 80% intervals",
+    "coverage_90": "coverage of 90% intervals",
+    "coverage_95": "coverage of 95% intervals",
+    "detected": "rejection rate",
+    "p_value": "p-value",
+    "adapted": "share of datasets adapted",
+    "posterior_sd": "standard deviation of the posterior",
+    "distance_obs": "distance at the observed summary",
+    "distance_star": "distance at the adapted summary",
+    "seconds": "seconds for a dataset",
+    "spread": "standard deviation over starts",
+    "kl_slope": "KL / ε",
+    "condition": "condition number of the Hessian",
+    "rmse_ratio": "RMSE relative to NPE",
+    "outlier_auc": "ROC AUC of the outlier score",
+    "false_outliers": "share of clean observations flagged",
+    "epsilon_hat": "estimated contaminated fraction",
+    "epsilon_error": "standard error of the estimate",
+    "fit_seconds": "seconds to fit",
+}
+
+SMALLER_IS_BETTER = frozenset(
+    [
+        "rmse",
+        "reference_mmd",
+        "predictive_mmd",
+        "summary_distance",
+        "summary_distance_standardised",
+    ]
+)
+
+QUANTITIES = {
+    "epsilon": ("contaminated fraction", "ε"),
+    "delta": ("shift of the outliers", "δ"),
+    "num_obs": ("observations in a dataset", "N"),
+    "dim": ("dimension", "D"),
+    "bandwidth": ("bandwidth", ""),
+    "level": ("nominal level", ""),
+    "alpha": ("level of the test", "α"),
+    "outlier": ("position of the outlier", ""),
+    "small_epsilon": ("contaminated fraction", "ε"),
+    "num_simulations": ("training datasets", "M"),
+    "case": ("contamination", ""),
+    "variant": ("", ""),
+    "task_name": ("", ""),
+}
+"""What stands on horizontal axes: words and a letter."""
+
+
+def metric_label(metric: str) -> str:
+    """A metric in words.
+
+    Example:
+        >>> metric_label("rmse"), metric_label("new_metric")
+        ('RMSE of the posterior mean', 'new metric')
+    """
+    return METRIC_LABELS.get(metric, metric.replace("_", " "))
+
+
+def quantity_label(by: str) -> str:
+    """The words and the letter of a horizontal axis.
+
+    Example:
+        >>> quantity_label("epsilon"), quantity_label("new_column")
+        ('contaminated fraction ε', 'new column')
+    """
+    words, letter = QUANTITIES.get(by, (by.replace("_", " "), ""))
+    return f"{words} {letter}".strip()
+
+
+def setting(by: str, value: Any) -> str:
+    """A setting in a sentence.
+
+    Example:
+        >>> setting("epsilon", 0.2), setting("bandwidth", "median"), setting("num_obs", 100)
+        ('ε = 0.2', 'bandwidth median', 'N = 100')
+    """
+    words, letter = QUANTITIES.get(by, (by.replace("_", " "), ""))
+    return f"{letter} = {text(value)}" if letter else f"{words} {text(value)}".strip()
+
+
+def text(value: Any) -> str:
+    """A value without trailing zeros, and JSON options as words.
+
+    Example:
+        >>> text(0.30000000000000004), text(100.0), text('{"bandwidth": 0.5}')
+        ('0.3', '100', 'bandwidth 0.5')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:.6g}"
+    value = str(value)
+    if value.startswith("{"):
+        options = json.loads(value)
+        return ", ".join(f"{k.replace('_', ' ')} {text(v)}" for k, v in options.items()) or "–"
+    return str(value)
+
+
+def capital(words: str) -> str:
+    """The words with a capital letter in front.
+
+    Example:
+        >>> capital("posterior-predictive MMD²")
+        'Posterior-predictive MMD²'
+    """
+    return words[:1].upper() + words[1:]
+
+
+def method_style(method: str) -> Style:
+    """The style of a method; an unknown one is drawn in grey under its own name."""
+    return METHOD_STYLES.get(method, Style(method, GREY, "."))
+
+
+def series_styles(series: str, values: Sequence[Any]) -> dict[Any, Style]:
+    """A style for each line of a panel: that of the method, or the next of a scale of colours.
+
+    Example:
+        >>> {k: (v.label, v.colour) for k, v in series_styles("epsilon", [0.0, 0.1]).items()}
+        {0.0: ('ε = 0', '#440154'), 0.1: ('ε = 0.1', '#b0dd2f')}
+    """
+    if series == "method":
+        return {value: method_style(value) for value in values}
+    colours = matplotlib.colormaps[SERIES_MAP](np.linspace(*SERIES_RANGE, max(len(values), 2)))
+    return {
+        value: Style(
+            setting(series, value),
+            to_hex(colours[i]),
+            SERIES_MARKERS[i % len(SERIES_MARKERS)],
+            SERIES_LINES[i % len(SERIES_LINES)],
+        )
+        for i, value in enumerate(values)
+    }
+
+
+def sort_series(series: str, values: Sequence[Any]) -> list[Any]:
+    """Methods in their one order, numbers by size, other values as they come."""
+    if series == "method":
+        order = {method: i for i, method in enumerate(METHOD_STYLES)}
+        return sorted(values, key=lambda method: (order.get(method, len(order)), str(method)))
+    if all(isinstance(value, int | float) for value in values):
+        return sorted(values)
+    return list(values)
+
+
+__all__ = [
+    "GREEN",
+    "METHOD_STYLES",
+    "METRIC_LABELS",
+    "NOT_ROBUST",
+    "OURS",
+    "QUANTITIES",
+    "REFERENCES",
+    "SMALLER_IS_BETTER",
+    "Style",
+    "capital",
+    "method_style",
+    "metric_label",
+    "quantity_label",
+    "series_styles",
+    "setting",
+    "sort_series",
+    "text",
+]

@@ -1,0 +1,258 @@
+"""HTML pages from templates, and figures as a part of them.
+
+A page loads nothing: its content security policy forbids all but what it holds itself, and scripts
+but the one whose hash it names. It follows the reader's light or dark preference, fits a phone,
+prints, and is walked through by keyboard. Templates escape all values but those marked as safe.
+
+A figure is drawn once, as inline SVG. Its text, axes and palette are then given names of the page's
+style, so that the same figure serves light, dark and print. It holds no text of its own (letters
+are paths), no comments, no addresses, and ids that no other figure has.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+import platform
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any, cast
+
+import matplotlib
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from mindist.report.style import figure_style, new_grid
+
+INK, LINE, PAPER = "#1b1b1b", "#e4e4e4", "#ffffff"
+THEME = {
+    INK: "--text",
+    "#000000": "--text",
+    "#555555": "--quiet",
+    LINE: "--grid",
+    PAPER: "--back",
+    "#d55e00": "--observed",
+    "#0072b2": "--adapted",
+    "#bbbbbb": "--cloud",
+    "#8a8a8a": "--cloud-strong",
+}
+"""Colours of figures, and the names that they have in the style of a page."""
+
+
+def render(template: str, *packages: str, script: str = "", **values: Any) -> str:
+    """Return the text of a page.
+
+    Arguments:
+        template: Name of a file in the folder `templates` of a package.
+        packages: Looked through before this one.
+        script: Name of the file with the only script that the page may run.
+        values: Variables of the template; text among them is escaped.
+
+    Example:
+        >>> html = render("page.html", title="a < b", skip="", sections={}, versions={})
+        >>> html.startswith("<!DOCTYPE html>"), "<h1>a &lt; b</h1>" in html
+        (True, True)
+    """
+    loader = ChoiceLoader([PackageLoader(package) for package in (*packages, "mindist.report")])
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "anchor": lambda name: "x-" + re.sub("[^A-Za-z0-9]", "-", name),
+        "count": lambda value: f"{value:,}",
+        "duration": duration,
+        "json": lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str),
+        "number": number,
+        "percent": lambda value: f"{float(value):.0%}",
+        "share": share,
+    }
+    code = loader.get_source(environment, script)[0] if script else ""
+    page = environment.get_template(template)
+    return page.render(policy=policy(code), script=Markup(code), **values)
+
+
+def policy(script: str) -> str:
+    """Return what a page with this script may load, which is nothing, and run: the script.
+
+    Example:
+        >>> policy("")
+        "default-src 'none'; base-uri 'none'; img-src data:; style-src 'unsafe-inline'"
+        >>> policy("1")[-66:]
+        "; script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3beHW0s='"
+    """
+    rules = "default-src 'none'; base-uri 'none'; img-src data:; style-src 'unsafe-inline'"
+    if not script:
+        return rules
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return f"{rules}; script-src 'sha256-{digest}'"
+
+
+def inline_figure(
+    name: str,
+    alt: str,
+    draw: Callable[[Any], Any],
+    *,
+    size: tuple[float, float] = (4.9, 3.5),
+    grid: int = 0,
+    caption: str = "",
+) -> Markup:
+    """Draw a figure and return it as HTML.
+
+    Arguments:
+        name: Stands before every id in it.
+        alt: What the figure shows, in words.
+        draw: Is given axes, or an array `(grid, grid)` of them.
+        size: Width and height of one pair of axes, in inches.
+        grid: Lines and columns; 0 for one pair of axes.
+        caption: Below the figure.
+
+    Example:
+        >>> html = inline_figure("f", "A <line>.", lambda axes: axes.plot([0, 1]))
+        >>> html[:75], "http" in html
+        (Markup('<figure class="inline"><svg role="img" aria-label="A &lt;line&gt;." viewBox'),
+         False)
+    """
+    with _colours_of_the_theme():
+        figure, axes = new_grid(max(grid, 1), max(grid, 1), size)
+        draw(axes if grid else axes[0, 0])
+        if not grid:
+            _legend_below(figure, axes[0, 0])
+        buffer = io.BytesIO()
+        left_out = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", dpi=150, metadata=left_out)
+    svg = themed(buffer.getvalue().decode(), name, alt)
+    if grid > 2:
+        # On a phone each panel keeps a width of 9 rem: the figure scrolls in a box of its own.
+        svg = Markup(svg.replace("<svg ", f'<svg style="--least: {9 * grid}rem" ', 1))
+        box = '<div class="scroll" tabindex="0" role="region" aria-label="Figure: {}">{}</div>'
+        svg = Markup(box).format(alt, svg)
+    below = Markup("<figcaption>{}</figcaption>").format(caption) if caption else ""
+    return Markup('<figure class="inline">{}{}</figure>').format(svg, below)
+
+
+@contextmanager
+def _colours_of_the_theme() -> Iterator[None]:
+    """Draw figures in the colours that `THEME` names, without a background."""
+    inks = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    settings: dict[str, Any] = dict.fromkeys(inks, INK)
+    settings |= {"axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none"}
+    settings |= {"legend.facecolor": PAPER, "legend.edgecolor": LINE, "grid.color": LINE}
+    settings |= {"axes.titlelocation": "left", "axes.titleweight": "bold", "axes.titlesize": 11}
+    with figure_style(), matplotlib.rc_context(cast(Any, settings)), warnings.catch_warnings():
+        # A letter of a name that the font lacks is drawn as a box; the page has it in words.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def _legend_below(figure: Any, axes: Any) -> None:
+    """Move the legend of one pair of axes below it, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if axes.get_legend() is not None:
+        axes.get_legend().remove()
+    if handles:
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(2, len(handles))}
+        figure.legend(handles, labels, fontsize=10, frameon=False, **place)
+
+
+def themed(svg: str, name: str, alt: str) -> Markup:
+    """Return an SVG file of matplotlib as an element of a page.
+
+    Example:
+        >>> svg = '<?xml?><svg viewBox="0 0 1 1"><!-- a --><g id="a" style="fill: #000000"/></svg>'
+        >>> print(themed(svg, "f", "words"))
+        <svg role="img" aria-label="words" viewBox="0 0 1 1"><g id="f-a" style="fill: ..."/></svg>
+    """
+    box = re.search(r'viewBox="([-\d. ]+)"', svg)
+    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    for pattern in (r"<!--.*?-->", r"<metadata>.*?</metadata>", r"<style.*?</style>"):
+        body = re.sub(pattern, "", body, flags=re.DOTALL)
+    # Markers are drawn in the style of where they are used, which the page may change.
+    body = re.sub(r'(<defs>\s*<path [^<>]*?) style="[^"]*"', r"\1", body)
+    body = body.replace("xlink:href", "href")
+    body = re.sub(r'(?<=\bid=")|(?<=href="#)|(?<=url\(#)', f"{name}-", body)
+    named = {colour: f"var({variable})" for colour, variable in THEME.items()}
+    body = re.sub(r"#[0-9a-f]{6}\b", lambda found: named.get(found[0], found[0]), body)
+    head = Markup('<svg role="img" aria-label="{}" viewBox="{}">')
+    return head.format(alt, box[1] if box else "0 0 100 100") + Markup(body.strip())
+
+
+def number(value: Any) -> str:
+    """Return a number with three significant digits.
+
+    Example:
+        >>> number(0.000199), number(12.0), number(-1234.5), number(0.05)
+        ('0.000199', '12', '−1.23e+03', '0.05')
+    """
+    return _with_minus(f"{float(value):.3g}")
+
+
+def plus_minus(mean: float, spread: float) -> str:
+    """Return a mean and a standard deviation, to two digits of the latter.
+
+    Example:
+        >>> plus_minus(-1.234, 0.5), plus_minus(-0.003, 1.0), plus_minus(1 / 3, math.nan)
+        ('−1.23 ± 0.50', '0.0 ± 1.0', '0.333')
+    """
+    if not math.isfinite(mean):
+        return "–"
+    if not math.isfinite(spread) or spread <= 0:
+        return number(mean)
+    decimals = max(0, 1 - math.floor(math.log10(spread)))
+    if decimals > 6:
+        return f"{number(mean)} ± {spread:.1e}"
+    return f"{_with_minus(f'{mean:.{decimals}f}')} ± {spread:.{decimals}f}"
+
+
+def _with_minus(text: str) -> str:
+    """Write a minus sign for the hyphen, and none before a zero."""
+    return text.removeprefix("-") if not text.strip("-0.") else re.sub("^-", "−", text)
+
+
+def share(p: float) -> str:
+    """Return a p-value as so many of a round number of datasets.
+
+    Example:
+        >>> share(0.37), share(0.04), share(0.0002)
+        ('about 37 of 100', 'about 4 of 100', 'about 2 of 10,000')
+    """
+    total = max(100, 10 ** math.ceil(-math.log10(p)))
+    return f"about {round(p * total):,} of {total:,}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds, minutes or hours, as a person would say it.
+
+    Example:
+        >>> duration(4.2), duration(200), duration(5000)
+        ('4.2 s', '3 min 20 s', '1 h 23 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.2g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of Python and of the packages that are installed."""
+    found = {"Python": platform.python_version()}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+__all__ = ["duration", "inline_figure", "number", "plus_minus", "render", "versions"]

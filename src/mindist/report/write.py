@@ -1,0 +1,236 @@
+"""`write_report`: from an adaptation to the page."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from mindist import checks
+from mindist.adaptation import Adaptation
+from mindist.adapting import UNLIKELY
+from mindist.minimum_distance import MinimumDistance
+from mindist.posteriors import RobustPosterior
+from mindist.protocols import Array
+from mindist.report import figures
+from mindist.report.material import Material, gather, one_dataset
+from mindist.report.page import duration, number, plus_minus, render, versions
+from mindist.storage import write_whole
+
+MOST_ROWS = 1_000
+"""Rows of the table of observations; a larger page is slow on a phone."""
+
+MOST_VALUES = 3
+"""Numbers of an observation that have a place in the table."""
+
+PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
+STATISTICS = {
+    "distance": "distance of the data from the decoder",
+    "scaled wide": "distance of the data, given the summary (wide kernel)",
+    "mahalanobis wide": "distance of the data, direction by direction (wide kernel)",
+    "scaled local": "distance of the data, given the summary (local kernel)",
+    "mahalanobis local": "distance of the data, direction by direction (local kernel)",
+    "summary": "distance of the summary from simulated ones",
+    "regressed summary": "summary against what the data say of it",
+}
+"""What the statistics of the test measure."""
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    result: Adaptation,
+    x: Array,
+    mds: MinimumDistance | None = None,
+    posterior: Any = None,
+    simulator: Callable[..., Any] | None = None,
+    theta_names: Sequence[str] | None = None,
+    summary_names: Sequence[str] | None = None,
+    title: str = "",
+    num_samples: int = 1_000,
+    seed: int = 0,
+) -> Path:
+    """Write one self-contained HTML page on an observed dataset.
+
+    The verdict in words, the summaries among simulated ones, the distance against its null, the
+    observations ranked by outlier score, and, with a posterior, what the adaptation changes: the
+    posterior and, with a simulator, what it predicts. The page loads nothing from anywhere.
+
+    Arguments:
+        path: Path of the file; its folder is made.
+        result: The adaptation of one dataset, `mds.adapt(x)`.
+        x: That dataset, `(N, *event)`.
+        mds: The fitted estimator; by default that of `posterior`.
+        posterior: A `RobustPosterior`, or any posterior that it wraps.
+        simulator: Parameters to datasets, as for `mindist.simulate`; for a check of what the
+            posterior predicts.
+        theta_names: Names of the d_theta parameters.
+        summary_names: Names of the d_s summaries.
+        title: Title of the page.
+        num_samples: Samples drawn from each posterior.
+        seed: Seed of samples and of replicated data.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> import tempfile, torch, mindist
+        >>> x = torch.randn(500, 20, 2, generator=torch.Generator().manual_seed(0))
+        >>> mds = mindist.MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+        >>> x_obs = torch.where(torch.arange(20)[:, None] < 5, 6.0, x[0])
+        >>> path = Path(tempfile.mkdtemp()) / "report.html"
+        >>> write_report(path, result=mds.adapt(x_obs), x=x_obs, mds=mds).name
+        'report.html'
+        >>> "do not look like data from the simulator" in path.read_text()
+        True
+    """
+    start, path = time.monotonic(), Path(path)
+    mds, robust = _estimator(mds, posterior)
+    one, x_obs = one_dataset(result, x, mds)
+    num_samples = checks.positive(num_samples, "num_samples")
+    material = gather(
+        one,
+        x_obs,
+        mds,
+        posterior=robust,
+        simulator=simulator,
+        num_samples=num_samples,
+        seed=checks.seed(seed),
+        names={"summary_names": summary_names, "theta_names": theta_names},
+    )
+    page = render(
+        "dataset.html",
+        script="dataset.js",
+        title=title or "Report on an observed dataset",
+        material=material,
+        num_samples=num_samples,
+        figures=figures.every_figure(material),
+        **_tables(material),
+        warnings=list(dict.fromkeys(w for d in material.draws.values() for w in d.said)),
+        predicted=[figures.predictive_words(material, name) for name in material.draws],
+        score_threshold=mds.fitted_.score_threshold,
+        unlikely=UNLIKELY,
+        settings=_settings(material) | {"Time taken": duration(time.monotonic() - start)},
+        config=_configuration(mds) | {"report_seed": seed},
+        versions=versions(PACKAGES),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, page.encode())
+    return path
+
+
+def _estimator(
+    mds: MinimumDistance | None, posterior: Any
+) -> tuple[MinimumDistance, RobustPosterior | None]:
+    """Return the estimator, and the posterior made robust by it, if there is one."""
+    if posterior is None or isinstance(posterior, RobustPosterior):
+        own = getattr(posterior, "mds", None) if mds is None else mds
+        if not isinstance(own, MinimumDistance):
+            got = "None, and no RobustPosterior" if own is None else type(own).__name__
+            raise TypeError(
+                f"mds: expected the fitted MinimumDistance that gave the result, got {got}."
+            )
+        return own, posterior
+    if mds is None:
+        raise TypeError(
+            "mds: expected the fitted MinimumDistance that gave the result, got None; only a "
+            f"RobustPosterior brings its own, and posterior is a {type(posterior).__name__}."
+        )
+    return mds, RobustPosterior(posterior, mds)
+
+
+def _tables(material: Material) -> dict[str, Any]:
+    """Return the rows of all tables, the first cell of a row its heading."""
+    result, bank = material.result, material.mds.fitted_.bank
+    moved = (result.s_obs, result.s_star, material.shift)
+    tests = sorted(material.tests.items(), key=lambda item: item[1])
+    asked = {"before": "observed summary", "after": "adapted summary"}
+    header, observations = _observations(material)
+    return {
+        "summary_rows": [
+            [
+                name,
+                *(number(values[j]) for values in moved),
+                plus_minus(float(bank.centre[j]), float(bank.scale[j])),
+            ]
+            for j, name in enumerate(material.summary_names)
+        ],
+        "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
+        "observation_header": header,
+        "observation_rows": observations,
+        "moment_header": ["Parameter", *(f"At the {asked[name]}" for name in material.draws)],
+        "moment_rows": [
+            [name, *(_moments(drawn.theta[:, j]) for drawn in material.draws.values())]
+            for j, name in enumerate(material.theta_names)
+        ],
+        "fit_rows": [
+            [asked[name].capitalize(), number(drawn.fit), number(drawn.fit_weighted)]
+            for name, drawn in material.draws.items()
+            if drawn.fit is not None
+        ],
+        "replicated": {
+            name: drawn.replicated
+            for name, drawn in material.draws.items()
+            if drawn.replicated is not None
+        },
+    }
+
+
+def _moments(values: Any) -> str:
+    """Return the mean and the standard deviation of samples `(n,)`."""
+    if len(values) < 2:
+        return "no samples"
+    return plus_minus(float(values.double().mean()), float(values.double().std()))
+
+
+def _observations(material: Material) -> tuple[list[str], list[tuple[bool, list[Any]]]]:
+    """Return the header, and rows by score: whether suspicious, and cells with text and value."""
+    result = material.result
+    order = result.outlier_score.argsort(descending=True, stable=True)[:MOST_ROWS].tolist()
+    pull = (result.influence.double() / material.scale).norm(dim=1) / len(material.x)
+    small = material.x[0].numel() <= MOST_VALUES
+    header = ["Index", *(["Value"] if small else []), "Score", "Weight", "Pull", "Suspicious"]
+    rows = []
+    for i in order:
+        strange = bool(result.outliers[i])
+        cells: list[tuple[str, float]] = [(f"{i}", i)]
+        if small:
+            values = material.x[i].flatten().tolist()
+            cells.append((", ".join(map(number, values)), values[0]))
+        score, weight, one = (float(v[i]) for v in (result.outlier_score, result.weights, pull))
+        cells += [(f"{score:.3f}", score), (f"{weight:.2f}", weight), (f"{one:.2g}", one)]
+        cells.append(("yes" if strange else "no", int(strange)))
+        rows.append((strange, cells))
+    return header, rows
+
+
+def _settings(material: Material) -> dict[str, str]:
+    mds = material.mds
+    return {
+        "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
+        "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
+        "Test": f"{mds.detector}, level {mds.alpha:g}",
+        "Written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _configuration(mds: MinimumDistance) -> dict[str, Any]:
+    return {
+        "decoder": type(mds.decoder).__name__,
+        "bandwidth": mds.bandwidth,
+        "representation": (
+            mds.representation if isinstance(mds.representation, str) else "a function"
+        ),
+        "num_features": mds.num_features,
+        "frequencies": mds.frequencies,
+        "local": mds.local,
+        "search": asdict(mds.search),
+        "seed": mds.seed,
+    }
+
+
+__all__ = ["write_report"]
