@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import mindist
-from mindist.adaptation import Status
 from mindist.report import (
     new_figure,
     new_grid,
@@ -20,6 +19,7 @@ from mindist.report import (
 from mindist.report.figures import hold_all
 from mindist.report.material import predictive_p_value, replicate
 from mindist.report.write import STATISTICS
+from mindist.result import Status
 from page_reader import read
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)> $\\frac{ \x00\n--> & ünï 漢'

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import Adaptation
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.queries import Conditions
 from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.report.style import numbered
+from mindist.result import Adaptation
 from mindist.simulation.calls import Call, Data
 from mindist.simulation.failure import Problem
 from mindist.simulation.seeds import borrowed_globals

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from mindist import checks
-from mindist.adaptation import Adaptation
 from mindist.adapting import UNLIKELY
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors import RobustPosterior
@@ -19,6 +18,7 @@ from mindist.protocols import Array
 from mindist.report import figures
 from mindist.report.material import Material, gather, one_dataset
 from mindist.report.page import duration, number, plus_minus, render, versions
+from mindist.result import Adaptation
 from mindist.storage import write_whole
 
 MOST_ROWS = 1_000
