@@ -1,0 +1,395 @@
+"""The one serialiser: dataclasses to settings and tensors, and back, checked by their annotations.
+
+A field's annotation says what a file may hold. A tensor has named axes, `Annotated[Tensor, "M d"]`:
+a name stands for one size within an object, and for that of the whole file where it is given. Its
+numbers are finite floats unless `"int"` or `"any"` comes first. A setting is a number, a word, a
+tuple of them, or a shape; `Annotated[int, range(1, 10)]` narrows it. An object within an object has
+its own table of settings and its name before those of its tensors, unless `INLINE`. `UNSTORED`
+fields are the user's: neither stored nor moved.
+
+Nothing is built before everything it is built of is checked, so that no file makes an object of
+sizes that it does not hold; an error names the file and the value. (msgspec and pydantic know
+neither tensors nor sizes that have to agree, refuse the infinities that Python's JSON writes, and
+name no file.)
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mindist import storage
+from mindist.protocols import State
+
+FLOATS = (torch.float32, torch.float64)
+MAX_ELEMENTS = 2**31  # of an observation or a dataset
+MAX_ITEMS = 1_000  # of a list of settings
+INLINE = "inline"
+UNSTORED = "unstored"
+T = TypeVar("T")
+
+
+class _Field(NamedTuple):
+    """A stored field: its name, its type without None, what narrows it, and its default."""
+
+    name: str
+    kind: Any
+    extra: Any
+    default: Any
+    init: bool
+
+
+@cache
+def _stored(kind: type) -> tuple[_Field, ...]:
+    hints, found = get_type_hints(kind, include_extras=True), []
+    for field in fields(kind):
+        hint, extra = hints[field.name], None
+        if get_origin(hint) is Annotated:
+            hint, extra = get_args(hint)[:2]
+        if get_origin(hint) in (Union, UnionType):
+            hint = next(arg for arg in get_args(hint) if arg is not type(None))
+        if extra != UNSTORED:
+            found.append(_Field(field.name, hint, extra, field.default, field.init))
+    return tuple(found)
+
+
+def pack(value: Any) -> State:
+    """Return the settings and the tensors of a dataclass, ready for `storage.write_artefact`.
+
+    Example:
+        >>> from mindist.decoders.standardise import Standardiser
+        >>> pack(Standardiser(torch.zeros(2), torch.ones(2)))
+        ({}, {'centre': tensor([0., 0.]), 'scale': tensor([1., 1.])})
+    """
+    config: dict[str, Any] = {}
+    tensors: dict[str, Tensor] = {}
+    for field in _stored(type(value)):
+        own = getattr(value, field.name)
+        if isinstance(own, Tensor):
+            tensors[field.name] = own
+        elif isinstance(own, nn.Module):
+            tensors |= prefixed(field.name, own.state_dict())
+        elif isinstance(own, tuple) and own and is_dataclass(own[0]):
+            config[field.name] = len(own)
+            for i, part in enumerate(own):
+                _add(config, tensors, f"{field.name.removesuffix('s')}{i}", pack(part))
+        elif is_dataclass(own):
+            _add(config, tensors, "" if field.extra == INLINE else field.name, pack(own))
+        elif own is not None:
+            config[field.name] = plain(own)
+    return config, tensors
+
+
+def _add(config: dict[str, Any], tensors: dict[str, Tensor], name: str, state: State) -> None:
+    config |= {name: state[0]} if name else state[0]
+    tensors |= prefixed(name, state[1]) if name else state[1]
+
+
+def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with a name and a dot before their own names."""
+    return {f"{name}.{key}": value for key, value in tensors.items()}
+
+
+def plain(value: Any) -> Any:
+    """Return a setting as JSON has it: NumPy's numbers become Python's, tuples become lists.
+
+    Example:
+        >>> plain((np.int64(3), np.float32(0.5), True, "a"))
+        [3, 0.5, True, 'a']
+    """
+    if isinstance(value, Mapping):
+        return {key: plain(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(own) for own in value]
+    if value is None or isinstance(value, str | bool | float):
+        return float(value) if isinstance(value, np.floating) else value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        return float(value)
+
+
+def moved(value: T, device: torch.device) -> T:
+    """Return a copy with every tensor on a device; the original stays as and where it is.
+
+    Dataclasses, tuples and networks are followed; an object with a method `to` of its own is
+    copied, and moved by that.
+
+    Example:
+        >>> from mindist.decoders.standardise import Standardiser
+        >>> moved(Standardiser(torch.zeros(2), torch.ones(2)), torch.device("meta")).scale.device
+        device(type='meta')
+    """
+    if isinstance(value, nn.Module):
+        return copy.deepcopy(value).to(device)
+    if isinstance(value, Tensor):
+        return value.to(device)  # type: ignore[return-value]
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(moved(own, device) for own in value)  # type: ignore[return-value]
+    if isinstance(value, type) or not (is_dataclass(value) or hasattr(value, "to")):
+        return value
+    new: Any = copy.copy(value)
+    if not is_dataclass(value):
+        return new.to(device)
+    known = {field.name for field in fields(value)}
+    kept = {field.name for field in _stored(type(value))}
+    for name, own in vars(value).items():
+        if isinstance(getattr(type(value), name, None), cached_property):
+            del new.__dict__[name]
+        elif name in kept or name not in known:
+            new.__dict__[name] = moved(own, device)
+    return new  # type: ignore[no-any-return]
+
+
+class Record:
+    """Settings and tensors of a file, checked as they are read.
+
+    Arguments:
+        file: The file that the settings are from.
+        values: The settings.
+        where: The place of these settings in the file, for messages.
+        tensors: Tensors by name.
+        prefix: The beginning of the names that belong to these settings.
+        axes: Sizes of axes that are known already.
+
+    Example:
+        >>> record = Record(Path("f"), {"num_obs": 10, "error": float("nan")})
+        >>> record.whole("num_obs", least=2)
+        10
+        >>> record.number("error")
+        Traceback (most recent call last):
+            ...
+        ValueError: path: f is damaged: 'error' is nan, expected a finite number. ...
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        values: Any,
+        where: str = "",
+        *,
+        tensors: Mapping[str, Tensor] | None = None,
+        prefix: str = "",
+        axes: Mapping[str, int] | None = None,
+    ) -> None:
+        self.file, self.values, self.where = file, values, where
+        self.tensors, self.prefix = tensors or {}, prefix
+        self.axes = dict(axes or {})
+        if not isinstance(values, dict):
+            raise storage.damaged(file, f"{where or 'config'!r} is no table of settings")
+
+    @classmethod
+    def open(cls, path: Path, config: Any, tensors: Mapping[str, Tensor]) -> Record:
+        """Return the record of an artefact that `storage.read_artefact` has read."""
+        return cls(path / storage.JSON_NAME, config, tensors=tensors)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def part(self, name: str, tensors: str | None = None, **axes: int) -> Record:
+        """Return the record of a part.
+
+        Arguments:
+            name: Of its table of settings; "" for a part that has none.
+            tensors: The beginning of the names of its tensors, by default the same.
+            axes: Sizes of axes, beside those known here.
+        """
+        values = self._get(name) if name else {}
+        return Record(
+            self.file,
+            values,
+            f"{self.where}{name}.",
+            tensors=self.tensors,
+            prefix=f"{self.prefix}{name if tensors is None else tensors}.",
+            axes=self.axes | axes,
+        )
+
+    def read(self, kind: type[T]) -> T:
+        """Return an object of a dataclass whose annotations say what has to be here."""
+        known, given, later = dict(self.axes), {}, {}
+        for field in _stored(kind):
+            missing = field.name not in self.values and field.default is not MISSING
+            if missing and field.kind is not Tensor:
+                continue
+            (given if field.init else later)[field.name] = self._field(field, known)
+        with self.naming():
+            made = kind(**given)
+        for name, value in later.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def _field(self, field: _Field, known: dict[str, int]) -> Any:
+        name, kind, extra = field.name, field.kind, field.extra
+        if kind is Tensor:
+            return self.tensor(name, extra, known)
+        if kind is int:
+            bounds = range(MAX_ELEMENTS + 1) if extra is None else extra
+            return self.whole(name, bounds.start, bounds.stop - 1)
+        if kind is float:
+            return self.real(name) if extra == "any" else self.number(name)
+        if kind in _READERS:
+            return _READERS[kind](self, name)
+        axes = extra if isinstance(extra, dict) else {}
+        if get_origin(kind) is tuple:
+            kind, count = get_args(kind)[0], self.whole(name, 1, max(map(len, axes.values())))
+            names = [f"{name.removesuffix('s')}{i}" for i in range(count)]
+            return tuple(self._own(n, axes, i).read(kind) for i, n in enumerate(names))
+        return (self if extra == INLINE else self._own(name, axes)).read(kind)
+
+    def _own(self, name: str, axes: Mapping[str, Any], index: int = 0) -> Record:
+        """Return the record of a part, with sizes that are numbers or those of other axes."""
+        sizes = {}
+        for axis, size in axes.items():
+            size = size[index] if isinstance(size, tuple) else size
+            if size not in self.axes and isinstance(size, str):
+                raise storage.damaged(self.file, f"it has a {name!r}, but no {size} kernel")
+            sizes[axis] = self.axes[size] if isinstance(size, str) else size
+        return self.part(name if name in self.values else "", name, **sizes)
+
+    def tensor(self, name: str, axes: str, known: dict[str, int] | None = None) -> Tensor:
+        """Return a tensor whose axes have the sizes of their names.
+
+        Arguments:
+            name: After the prefix.
+            axes: Such as `"M d"`, or `"int m"`, or `"any M d"` where numbers may be infinite.
+            known: Sizes by name, to which those that are new are added; by default `self.axes`.
+        """
+        full, known = self.prefix + name, self.axes if known is None else known
+        file = self.file.with_name(storage.TENSORS_NAME)
+        if full not in self.tensors:
+            raise storage.damaged(file, f"it lacks the tensor {full!r}")
+        tensor, names = self.tensors[full], axes.split()
+        kind = names.pop(0) if names[:1] in (["int"], ["any"]) else ""
+        fits = tensor.dim() == len(names) and 0 not in tensor.shape
+        if fits:
+            for axis, size in zip(names, tensor.shape, strict=True):
+                fits &= size == (int(axis) if axis.isdigit() else known.setdefault(axis, size))
+        if not fits:
+            expected = ", ".join(f"{a} = {known[a]}" if a in known else a for a in names)
+            got = tuple(tensor.shape)
+            raise storage.damaged(
+                file, f"the tensor {full!r} has shape {got}, expected ({expected})"
+            )
+        if tensor.dtype not in ((torch.int64,) if kind == "int" else FLOATS):
+            raise storage.damaged(file, f"the tensor {full!r} has type {tensor.dtype}")
+        if not kind and not torch.isfinite(tensor).all():
+            raise storage.damaged(file, f"the tensor {full!r} has NaN or infinite values")
+        return tensor
+
+    def whole(self, name: str, least: int = 0, most: int = MAX_ELEMENTS) -> int:
+        """Return a whole number in a range."""
+        said = f"a whole number from {least} to {most}"
+        return int(self.checked(name, said, lambda v: type(v) is int and least <= v <= most))
+
+    def number(self, name: str, *, positive: bool = False) -> float:
+        """Return a finite number."""
+        said = "a positive number" if positive else "a finite number"
+        return float(self.checked(name, said, lambda v: _finite(v) and (v > 0 or not positive)))
+
+    def real(self, name: str) -> float:
+        """Return a number, which may be infinite."""
+        return float(self.checked(name, "a number", lambda v: v in (math.inf,) or _finite(v)))
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Return a list of finite numbers, not empty."""
+        said = "a list of finite numbers"
+        return tuple(self.checked(name, said, lambda v: _items(v) and all(map(_finite, v))))
+
+    def flag(self, name: str) -> bool:
+        """Return true or false."""
+        return bool(self.checked(name, "true or false", lambda v: isinstance(v, bool)))
+
+    def word(self, name: str, allowed: Sequence[str] | None = None) -> str:
+        """Return a text, one of a few."""
+        said = "a text" if allowed is None else f"one of {', '.join(allowed)}"
+        fits = (lambda v: True) if allowed is None else (lambda v: v in allowed)
+        return str(self.checked(name, said, lambda v: isinstance(v, str) and fits(v)))
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return a list of texts, not empty."""
+        return tuple(
+            self.checked(
+                name,
+                "a list of texts",
+                lambda v: _items(v) and all(isinstance(i, str) for i in v),
+            )
+        )
+
+    def shape(self, name: str) -> torch.Size:
+        """Return the shape of an observation or a dataset: not too large."""
+
+        def fits(value: Any) -> bool:
+            return (
+                isinstance(value, list)
+                and len(value) <= 32
+                and all(type(size) is int and 0 < size <= MAX_ELEMENTS for size in value)
+                and math.prod(value) <= MAX_ELEMENTS
+            )
+
+        return torch.Size(self.checked(name, "the shape of an observation", fits))
+
+    def only(self, names: Sequence[str]) -> None:
+        """Raise a ValueError if there are other settings than these."""
+        unknown = sorted(set(self.values) - set(names))
+        if unknown:
+            raise storage.damaged(self.file, f"it has an unknown setting {unknown[0][:80]!r}")
+
+    def refuse(self, name: str, expected: str) -> ValueError:
+        """Return the error for a setting that is not what was expected."""
+        got = repr(self.values.get(name))[:80]
+        return storage.damaged(self.file, f"{self.where + name!r} is {got}, expected {expected}")
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Name the file in what the constructors called inside say of their arguments."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            raise storage.damaged(self.file, f"{self.where}{str(error).rstrip('.')}") from error
+
+    def checked(self, name: str, expected: str, fits: Callable[[Any], bool]) -> Any:
+        """Return a setting for which a condition holds, which `expected` says in words."""
+        value = self._get(name)
+        if not fits(value):
+            raise self.refuse(name, expected)
+        return value
+
+    def _get(self, name: str) -> Any:
+        if name not in self.values:
+            raise storage.damaged(self.file, f"it lacks the setting {self.where + name!r}")
+        return self.values[name]
+
+
+_READERS: dict[Any, Callable[[Record, str], Any]] = {
+    bool: Record.flag,
+    str: Record.word,
+    torch.Size: Record.shape,
+    tuple[float, ...]: Record.numbers,
+    tuple[str, ...]: Record.words,
+}
+
+
+def _finite(value: Any) -> bool:
+    # No int that is too large for a float, of which math.isfinite makes an OverflowError.
+    return type(value) in (int, float) and abs(value) < 1e300
+
+
+def _items(value: Any) -> bool:
+    return isinstance(value, list) and 0 < len(value) <= MAX_ITEMS
+
+
+__all__ = ["INLINE", "UNSTORED", "Record", "moved", "pack", "plain", "prefixed"]
