@@ -10,8 +10,7 @@ from mindist import storage
 from mindist.decoders import RidgeDecoder
 from mindist.detection import CombinedTest, NullDistances, ResidualStatistics, SummaryOutlyingness
 from mindist.features import FourierFeatures, choose_bandwidth
-
-CPU = torch.device("cpu")
+from mindist.schema import Record, pack
 
 
 def draw(*shape, seed=0):
@@ -24,8 +23,8 @@ def names(size):
 
 def reread(part, path):
     """Through JSON and safetensors and back."""
-    storage.write_artefact(path, type(part).__name__, *part.state())
-    return type(part).from_state(*storage.read_artefact(path, type(part).__name__))
+    storage.write_artefact(path, type(part).__name__, *pack(part))
+    return Record.open(path, *storage.read_artefact(path, type(part).__name__)).read(type(part))
 
 
 def assert_size(p, alpha, num_null):
@@ -151,7 +150,7 @@ def test_no_datasets_have_no_p_values():
 
 def test_a_combined_test_survives_its_state(tmp_path):
     test = CombinedTest(draw(99, 2), ("a", "b"))
-    again = reread(test, tmp_path / "test").to(CPU)
+    again = reread(test, tmp_path / "test")
     observed = draw(20, 2, seed=1)
     assert again.names == ("a", "b")
     assert torch.equal(again.null, test.null)
@@ -340,7 +339,7 @@ def test_residuals_are_rescaled_by_the_number_of_observations():
 
 def test_residual_statistics_survive_their_state(tmp_path):
     statistics, residual, s = residual_statistics()
-    again = reread(statistics, tmp_path / "statistics").to(CPU)
+    again = reread(statistics, tmp_path / "statistics")
     assert torch.equal(again(residual, s), statistics(residual, s))
 
 
@@ -452,7 +451,7 @@ def test_few_summaries_have_fewer_neighbours(num):
 
 def test_outlyingness_survives_its_state(tmp_path):
     outlyingness = SummaryOutlyingness.of(draw(100, 3), torch.Generator())
-    again = reread(outlyingness, tmp_path / "summaries").to(CPU)
+    again = reread(outlyingness, tmp_path / "summaries")
     s = draw(10, 3, seed=1)
     assert torch.equal(again(s), outlyingness(s))
     assert torch.equal(again.leave_one_out(), outlyingness.leave_one_out())

@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import pytest
 import torch
 
 from mindist.decoders import DECODERS, FlowDecoder, MLPDecoder, RidgeDecoder
 from mindist.features import FourierFeatures
 from mindist.protocols import Decoder, DensityDecoder, LeaveOneOut
+from mindist.schema import Record, pack
 
 QUICK = {
     "ridge": lambda: RidgeDecoder(num_basis=100),
@@ -67,8 +70,13 @@ def test_jacobians_agree_with_finite_differences(decoder):
 
 def test_a_decoder_survives_its_state(decoder, simulations):
     features = simulations[2]
-    config, tensors = decoder.state()
-    again = type(decoder).from_state(config, {k: v.clone() for k, v in tensors.items()}, features)
+    config, tensors = pack(decoder)
+    copies = {name: value.clone() for name, value in tensors.items()}
+    record = Record(Path("f"), config, tensors=copies, axes={"d": 1, "D": 1, "K": 32})
+    if isinstance(decoder, FlowDecoder):
+        again = FlowDecoder.restore(record, features)
+    else:
+        again = record.read(type(decoder))
     s = torch.linspace(-1, 1, 9, dtype=torch.float64)[:, None]
     assert torch.equal(again(s), decoder(s))
     assert again.held_out_error == decoder.held_out_error

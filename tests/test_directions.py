@@ -1,5 +1,7 @@
 """Leading directions by iteration, against an eigendecomposition of everything."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from exact_models import normal
 from mindist.detection.mahalanobis import DAMPING, Mahalanobis
 from mindist.detection.regression import SummaryRegression
 from mindist.directions import EXACT, leading_directions
+from mindist.schema import Record, pack
 
 WIDE = EXACT + 176
 
@@ -58,7 +61,8 @@ def test_mahalanobis_lengths_in_many_dimensions(dtype):
     mahalanobis = Mahalanobis.of(residual.to(dtype))
     assert mahalanobis.whitener.shape == (WIDE, EXACT)
     torch.testing.assert_close(mahalanobis.squared(r.to(dtype)), expected, rtol=1e-3, atol=0)
-    again = Mahalanobis.from_state(*mahalanobis.state())
+    config, tensors = pack(mahalanobis)
+    again = Record(Path("f"), config, tensors=tensors).read(Mahalanobis)
     assert torch.equal(again(r), mahalanobis(r))
 
 

@@ -1,6 +1,8 @@
+import copy
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from mindist.adaptation import Status
 from mindist.decoders import RidgeDecoder
 from mindist.summarise import Summariser
 
+V1 = Path(__file__).parent / "fixtures" / "v1"
 PER_DATASET = (
     "s_obs",
     "s_star",
@@ -240,6 +243,46 @@ def test_save_and_load(task, x_train, x_obs, tmp_path, decoder):
     MinimumDistance.load(tmp_path / "mds", summary=task.summary)
     assert [p.name for p in tmp_path.iterdir()] == ["mds"]
     assert repr(again.fit(x_train[:500])).startswith("MinimumDistance(decoder=")
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        Search(feedback=np.inf),
+        Search(restarts=np.int64(1_001), stay=np.float32(0.5)),
+        Search(reweight=1_001, distinct=np.True_),
+        Search(starts=["mean", np.array([1, 2])]),
+    ],
+)
+def test_whatever_a_search_accepts_can_be_loaded_again(task, mds_small, tmp_path, search):
+    mds = copy.copy(mds_small)
+    mds.search = search
+    mds.save(tmp_path / "mds")
+    assert MinimumDistance.load(tmp_path / "mds", task.summary).search == search
+
+
+def test_a_constant_summary_and_many_features_can_be_loaded_again(x_train, tmp_path):
+    """Their scale is infinite; the covariance of a thousand features has leading directions."""
+
+    def summary(x):
+        return torch.cat([x.mean(1), torch.ones(len(x), 1)], 1)
+
+    mds = MinimumDistance(summary, num_features=1_030, local=False).fit(x_train[:500])
+    mds.save(tmp_path / "mds")
+    again = MinimumDistance.load(tmp_path / "mds", summary)
+    x = x_train[500:520] + 1
+    assert torch.equal(again.detect(x).p_value, mds.detect(x).p_value)
+
+
+@pytest.mark.parametrize("decoder", ["ridge", "mlp", "flow"])
+def test_moving_leaves_what_was_there(decoder):
+    mds = MinimumDistance.load(V1 / decoder, summary=lambda x: x.mean(1))
+    before, tensors = mds.fitted_, mds.fitted_.state()[1]
+    assert mds.to("meta") is mds
+    assert mds.fitted_.decoder.weight.device.type == "meta"
+    for name, value in before.state()[1].items():
+        assert value.device.type == "cpu"
+        assert torch.equal(value, tensors[name])
 
 
 @pytest.fixture
@@ -501,8 +544,8 @@ def test_wrong_options(task, options, message):
     [
         ({"solver": "newton"}, "solver: expected one of"),
         ({"starts": ("here",)}, "starts: expected one of"),
-        ({"starts": ()}, "at least one start"),
-        ({"restarts": -1}, "restarts of at least 0"),
+        ({"starts": ()}, "expected 1 to 10,000 starts"),
+        ({"restarts": -1}, "and 0 to 10,000 restarts, got .* restarts=-1"),
         ({"divergence": "kl"}, "not a sum of squares"),
         ({"divergence": "tv"}, "divergence: expected one of"),
     ],

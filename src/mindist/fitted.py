@@ -1,10 +1,10 @@
-"""What `MinimumDistance.fit` learns, as one value that can be moved, stored and read back."""
+"""The value that `MinimumDistance.fit` learns, which can be moved, stored and read back."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -12,12 +12,14 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.adaptation import Bank, SummaryNoise, View
-from mindist.decoders import DECODERS, RidgeDecoder
+from mindist.decoders import DECODERS, FlowDecoder, RidgeDecoder
 from mindist.detection import Detector, NullDistances
 from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
+from mindist.features.embedding_layout import check_embedding
 from mindist.features.representation import Encoded
-from mindist.protocols import Decoder, Summary
+from mindist.protocols import Decoder, State, Summary
+from mindist.schema import Record, moved, pack, prefixed
 from mindist.summarise import Summariser
 
 BLOCK_ROWS = 4_096  # datasets that are decoded or searched for at once
@@ -150,112 +152,111 @@ class Fitted:
         return value
 
     def to(self, device: torch.device) -> Fitted:
-        """The same on a device."""
-        return replace(
-            self,
-            embedding=self.embedding.to(device),
-            wide=self.wide.to(device),
-            local=None if self.local is None else self.local.to(device),
-            null=self.null.to(device),
-            detector=None if self.detector is None else self.detector.to(device),
-            probe=self.probe.to(device),
-            noise=None if self.noise is None else self.noise.to(device),
-        )
+        """Return the same on a device."""
+        return moved(self, device)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Plain values and tensors that rebuild it, all but the summary function."""
+    def state(self) -> State:
+        """Return settings and tensors that rebuild it, all but the user's functions."""
         names: dict[type, str] = {kind: name for name, kind in DECODERS.items()}
         if type(self.decoder) not in names:
             raise TypeError(
                 f"decoder: expected one of {', '.join(DECODERS)} to save, got "
                 f"{type(self.decoder).__name__}, which mindist could not rebuild."
             )
-        decoder_config, decoder_tensors = self.decoder.state()
-        embedding = self.embedding
-        config, tensors = embedding.state()
+        config, tensors = self.embedding.state()
         config |= {
-            "num_obs": self.num_obs,
             "numpy_summary": self.summarise.numpy,
             "decoder": names[type(self.decoder)],
-            "decoder_config": decoder_config,
+            "error": self.wide.error,
             "least_mass": self.least_mass,
             "score_threshold": self.score_threshold,
             "continuous": self.continuous,
         }
-        tensors |= {f"decoder.{name}": value for name, value in decoder_tensors.items()}
-        tensors |= {f"bank.{name}": value for name, value in self.bank.state().items()}
-        tensors |= {
-            "null.noise": self.null.noise,
-            "null.cross": self.null.cross,
-            "null.error": self.null.error,
-            "probe.x": self.probe,
-            "probe.s": self.summarise(self.probe),
-        }
-        config["error"] = self.wide.error
+        tensors |= {"probe.x": self.probe, "probe.s": self.summarise(self.probe)}
+        if isinstance(self.embedding.representation, Encoded):
+            tensors["probe.seen"] = self.embedding.represent(self.probe)
+        parts = [
+            ("decoder_config", "decoder", self.decoder),
+            ("", "bank", self.bank),
+            ("", "null", self.null),
+            ("detector", "detector", self.detector),
+            ("", "noise", self.noise),
+        ]
         if self.local is not None:
-            local_config, local_tensors = self.local.decoder.state()
-            config |= {"local_decoder": local_config, "local_error": self.local.error}
-            tensors |= {f"local.{name}": value for name, value in local_tensors.items()}
-            tensors |= {
-                f"local_bank.{name}": value for name, value in self.local.bank.state().items()
-            }
-        if self.detector is not None:
-            config["detector"], detector_tensors = self.detector.state()
-            tensors |= {f"detector.{name}": value for name, value in detector_tensors.items()}
-        if self.noise is not None:
-            tensors |= {f"noise.{name}": value for name, value in self.noise.state().items()}
-        if isinstance(embedding.representation, Encoded):
-            tensors["probe.seen"] = embedding.represent(self.probe)
+            config["local_error"] = self.local.error
+            parts.append(("local_decoder", "local", self.local.decoder))
+            parts.append(("", "local_bank", self.local.bank))
+        for name, prefix, part in parts:
+            if part is not None:
+                own, values = pack(part)
+                config |= {name: own} if name else own
+                tensors |= prefixed(prefix, values)
         return config, tensors
 
     @classmethod
-    def from_state(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        summary: Summary,
-        function: Callable[[Any], Any] | None = None,
+    def read(
+        cls, record: Record, summary: Summary, function: Callable[[Any], Any] | None = None
     ) -> Fitted:
-        """Rebuild from `state`, the summary, and the function that was the representation, if any.
+        """Rebuild from a record of `state`.
 
-        Both are checked on the probe.
+        Arguments:
+            record: Settings and tensors, which are checked.
+            summary: The summary function, which is checked on a stored dataset.
+            function: The function that was the representation, if any; checked likewise.
         """
-
-        def part(name: str) -> dict[str, Tensor]:
-            prefix = f"{name}."
-            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-        embedding = Embedding.from_state(config, tensors, function)
-        features, local, local_view = embedding.features, embedding.local, None
-        if local is not None:
-            local_decoder = RidgeDecoder.from_state(config["local_decoder"], part("local"), local)
-            local_view = View(local_decoder, Bank(**part("local_bank")), config["local_error"])
-        probe_x, probe_s = tensors["probe.x"], tensors["probe.s"]
-        if "probe.seen" in tensors:
-            checks.same_representation(embedding.represent(probe_x), tensors["probe.seen"])
-        summarise = Summariser(summary, config["numpy_summary"], probe_s.shape[1])
+        raw = check_embedding(record.file, record.values, record.tensors)
+        embedding = Embedding.from_state(record.values, record.tensors, function)
+        kernels = [z.num_features for z in (embedding.features, embedding.local) if z is not None]
+        record.axes |= dict(zip(("wide", "local"), kernels, strict=False))
+        record.axes |= {"total": sum(kernels), "D": embedding.features.event_shape.numel()}
+        probe_s = record.tensor("probe.s", "1 d")
+        probe_x = record.tensor("probe.x", " ".join(["1", "N", *map(str, raw)]))
+        # A file of 0.1.0 has one kernel, no weights and no detector but the distance.
+        null, local, detector, noise = record.part("", "null").read(NullDistances), None, None, None
+        wide = View(
+            _read_decoder(record, embedding.features),
+            record.part("", "bank", K=kernels[0]).read(Bank),
+            record.number("error") if "error" in record else null.mean(null.num_obs),
+        )
+        if embedding.local is not None:
+            local = View(
+                record.part("local_decoder", "local", K=kernels[1]).read(RidgeDecoder),
+                record.part("", "local_bank", K=kernels[1]).read(Bank),
+                record.number("local_error"),
+            )
+        if record.under("noise."):
+            noise = record.part("", "noise").read(SummaryNoise)
+        if "detector" in record:
+            detector = record.part("detector").read(Detector)
+            if len(detector.kernels) != len(kernels):
+                raise record.refuse("detector", f"statistics of {len(kernels)} kernels")
+        if "probe.seen" in record.tensors:
+            seen = record.tensor("probe.seen", "1 N D")
+            checks.same_representation(embedding.represent(probe_x), seen)
+        summarise = Summariser(summary, record.flag("numpy_summary"), probe_s.shape[1])
         checks.same_summary(summarise(probe_x), probe_s)
-        decoder_kind = DECODERS[config["decoder"]]
-        # What 0.1.0 saved has one kernel, no weights and no detector but the distance.
-        null = NullDistances(**part("null"), num_obs=config["num_obs"])
-        error = config.get("error", float(null.distances(null.num_obs).mean()))
-        decoder = decoder_kind.from_state(config["decoder_config"], part("decoder"), features)
         return cls(
             embedding,
-            View(decoder, Bank(**part("bank")), error),
-            local_view,
+            wide,
+            local,
             null,
-            Detector.from_state(config["detector"], part("detector"))
-            if "detector" in config
-            else None,
+            detector,
             summarise,
-            config["num_obs"],
+            null.num_obs,
             probe_x,
-            config.get("least_mass", 1.0),
-            config.get("score_threshold", 0.0),
-            SummaryNoise(**part("noise")) if "noise.s" in tensors else None,
-            config.get("continuous", False),
+            record.number("least_mass") if "least_mass" in record else 1.0,
+            record.number("score_threshold") if "score_threshold" in record else 0.0,
+            noise,
+            record.flag("continuous") if "continuous" in record else False,
         )
+
+
+def _read_decoder(record: Record, features: FourierFeatures) -> Decoder:
+    kind = DECODERS[record.word("decoder", tuple(DECODERS))]
+    own = record.part("decoder_config", "decoder", K=features.num_features)
+    if issubclass(kind, FlowDecoder):
+        return kind.restore(own, features)
+    return own.read(kind)
 
 
 __all__ = ["Fitted"]

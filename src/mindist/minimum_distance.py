@@ -19,8 +19,9 @@ import copy
 import os
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,6 @@ from mindist.features.representation import REPRESENTATIONS
 from mindist.features.sources import Source, read_data
 from mindist.features.stream import embed_simulations
 from mindist.fitted import Fitted
-from mindist.fitted_layout import check_estimator
 from mindist.learning import Learner
 from mindist.protocols import (
     Array,
@@ -54,6 +54,7 @@ from mindist.protocols import (
     Summary,
     is_bank,
 )
+from mindist.schema import Record, plain
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, ranges
@@ -423,7 +424,7 @@ class MinimumDistance:
             "local": self.local,
             "detection": self.detector,
             "frequencies": self.frequencies,
-            "search": asdict(self.search),
+            "search": plain(asdict(self.search)),
             "alpha": self.alpha,
             "seed": self.seed,
         }
@@ -448,23 +449,26 @@ class MinimumDistance:
             device: Where to compute.
         """
         config, tensors = storage.read_artefact(path, "MinimumDistance")
-        check_estimator(os.fspath(path), config, tensors)
-        fitted = Fitted.from_state(config, tensors, summary, representation)
-        options = {"stay": 0.0, "reweight": 0} | config["search"]
-        starts = tuple(s if isinstance(s, str) else tuple(s) for s in options["starts"])
-        mds = cls(
-            summary,
-            bandwidth=config["bandwidth"],
-            representation=representation or config.get("representation", {}).get("name", "raw"),
-            local=config.get("local", False),
-            detector=config.get("detection", "distance"),
-            num_features=fitted.features.num_features,
-            frequencies=config["frequencies"],
-            decoder=fitted.decoder,
-            search=Search(**{**options, "starts": starts}),
-            alpha=config["alpha"],
-            seed=config["seed"],
-        )
+        record = Record.open(Path(path), config, tensors)
+        fitted, own = Fitted.read(record, summary, representation), record.part("search")
+        own.only([field.name for field in fields(Search)])
+        with own.naming():
+            search = Search(**{"stay": 0.0, "reweight": 0} | own.values)
+        name = config.get("representation", {}).get("name", "raw")
+        with record.naming():
+            mds = cls(
+                summary,
+                bandwidth=config.get("bandwidth"),
+                representation=representation or name,
+                local=config.get("local", False),
+                detector=config.get("detection", "distance"),
+                num_features=fitted.features.num_features,
+                frequencies=config.get("frequencies"),
+                decoder=fitted.decoder,
+                search=search,
+                alpha=config.get("alpha"),
+                seed=config.get("seed"),
+            )
         mds.fitted_ = fitted
         return mds.to(device)
 

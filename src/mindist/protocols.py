@@ -112,12 +112,6 @@ class Decoder(Protocol):
     def basis_and_jacobian(self, s: Tensor, /) -> tuple[Tensor, Tensor]:
         """h(s), `(B, H)`, and dh/ds, `(B, H, d_s)`, without an autograd graph."""
 
-    def state(self) -> State:
-        """Configuration and tensors from which the fitted decoder can be rebuilt."""
-
-    def to(self, device: torch.device) -> Decoder:
-        """Move the decoder's tensors to a device and return it."""
-
 
 @runtime_checkable
 class DensityDecoder(Protocol):

@@ -204,15 +204,14 @@ class Record:
         """Return the record of a part.
 
         Arguments:
-            name: Of its table of settings; "" for a part that has none.
+            name: Of its table of settings; "" for a part that has none of its own.
             tensors: The beginning of the names of its tensors, by default the same.
             axes: Sizes of axes, beside those known here.
         """
-        values = self._get(name) if name else {}
         return Record(
             self.file,
-            values,
-            f"{self.where}{name}.",
+            self._get(name) if name else self.values,
+            f"{self.where}{name}." if name else self.where,
             tensors=self.tensors,
             prefix=f"{self.prefix}{name if tensors is None else tensors}.",
             axes=self.axes | axes,
@@ -223,8 +222,8 @@ class Record:
         known, given, later = dict(self.axes), {}, {}
         for field in _stored(kind):
             missing = field.name not in self.values and field.default is not MISSING
-            if missing and field.kind is not Tensor:
-                continue
+            if field.kind is nn.Module or (missing and field.kind is not Tensor):
+                continue  # whoever builds a network loads its weights
             (given if field.init else later)[field.name] = self._field(field, known)
         with self.naming():
             made = kind(**given)
@@ -258,7 +257,7 @@ class Record:
             if size not in self.axes and isinstance(size, str):
                 raise storage.damaged(self.file, f"it has a {name!r}, but no {size} kernel")
             sizes[axis] = self.axes[size] if isinstance(size, str) else size
-        return self.part(name if name in self.values else "", name, **sizes)
+        return self.part(name, **sizes)
 
     def tensor(self, name: str, axes: str, known: dict[str, int] | None = None) -> Tensor:
         """Return a tensor whose axes have the sizes of their names.
@@ -289,6 +288,11 @@ class Record:
         if not kind and not torch.isfinite(tensor).all():
             raise storage.damaged(file, f"the tensor {full!r} has NaN or infinite values")
         return tensor
+
+    def under(self, prefix: str) -> dict[str, Tensor]:
+        """Return the tensors whose names begin like this, unchecked, by the rest of their names."""
+        whole = self.prefix + prefix
+        return {k.removeprefix(whole): v for k, v in self.tensors.items() if k.startswith(whole)}
 
     def whole(self, name: str, least: int = 0, most: int = MAX_ELEMENTS) -> int:
         """Return a whole number in a range."""

@@ -27,6 +27,7 @@ References:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -104,11 +105,11 @@ class SummaryNoise:
         tensor([[[1.]]], dtype=torch.float64)
     """
 
-    s: Tensor
-    deviation: Tensor
-    scale: Tensor
-    low: Tensor
-    high: Tensor
+    s: Annotated[Tensor, "B d"]
+    deviation: Annotated[Tensor, "any B R d"]  # float32 of what may be too large for it
+    scale: Annotated[Tensor, "d"]
+    low: Annotated[Tensor, "d"]
+    high: Annotated[Tensor, "d"]
 
     @classmethod
     def of(
@@ -172,14 +173,6 @@ class SummaryNoise:
     def _most(self) -> int:
         """How many datasets to average."""
         return min(MAX_NEIGHBOURS, max(LEAST_NEIGHBOURS, len(self.s) // 8), len(self.s))
-
-    def to(self, device: torch.device) -> SummaryNoise:
-        """The same on a device."""
-        return SummaryNoise(**{name: value.to(device) for name, value in self.state().items()})
-
-    def state(self) -> dict[str, Tensor]:
-        """The tensors from which it can be rebuilt."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def num_datasets(x: Tensor, num_simulations: int) -> int:

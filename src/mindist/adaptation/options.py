@@ -14,6 +14,7 @@ STAY, REWEIGHT = 0.03, 6  # docs/robustness.md has the errors with other values
 # Contaminated Gaussian data have a feedback of .5 (95%: .66), those with half as much noise again
 # as the model .78, OUP .02 and SIR .13 (docs/robustness.md).
 FEEDBACK = 0.7
+MOST = 10_000  # starts, restarts, rounds of weights: more would not come to an end
 
 
 @dataclass(frozen=True)
@@ -59,26 +60,33 @@ class Search:
     def __post_init__(self) -> None:
         checks.choice(self.solver, SOLVERS, "solver")
         checks.choice(self.divergence, DIVERGENCES, "divergence")
-        checks.number(self.stay, "stay", "a number of at least 0")
-        checks.number(self.feedback, "feedback", "a number of at least 0")
-        checks.integer(self.reweight, "reweight")
-        checks.integer(self.restarts, "restarts")
-        checks.flag(self.distinct, "distinct")
-        object.__setattr__(self, "starts", _frozen(self.starts))
-        if not self.starts or self.restarts < 0:
+        values = {
+            "stay": checks.number(self.stay, "stay", "a number of at least 0"),
+            "feedback": checks.number(self.feedback, "feedback", "a number of at least 0"),
+            "reweight": checks.integer(self.reweight, "reweight"),
+            "restarts": checks.integer(self.restarts, "restarts"),
+            "distinct": checks.flag(self.distinct, "distinct"),
+            "starts": _frozen(self.starts),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if not 0 < len(self.starts) <= MOST or not 0 <= self.restarts <= MOST:
             raise ValueError(
-                "starts, restarts: expected at least one start and restarts of at least 0, got "
-                f"starts={self.starts!r}, restarts={self.restarts}."
+                f"starts, restarts: expected 1 to {MOST:,} starts and 0 to {MOST:,} restarts, got "
+                f"{len(self.starts):,} starts and restarts={self.restarts}."
             )
         plain = self.divergence == "kl" or self.solver == "adam"
         if self.stay == -1:
             object.__setattr__(self, "stay", 0.0 if plain else STAY)
         if self.reweight == -1:
             object.__setattr__(self, "reweight", 0 if plain else REWEIGHT)
-        if not (0 <= self.stay < float("inf") and self.reweight >= 0 and self.feedback >= 0):
+        if not (
+            0 <= self.stay < float("inf") and 0 <= self.reweight <= MOST and self.feedback >= 0
+        ):
             raise ValueError(
-                "stay, reweight, feedback: expected numbers of at least 0, got "
-                f"stay={self.stay!r}, reweight={self.reweight!r}, feedback={self.feedback!r}."
+                f"stay, reweight, feedback: expected numbers of at least 0, a finite stay, and at "
+                f"most {MOST:,} rounds of reweighting, got stay={self.stay!r}, "
+                f"reweight={self.reweight!r}, feedback={self.feedback!r}."
             )
         if self.divergence == "kl" and self.solver == "levenberg-marquardt":
             raise ValueError(

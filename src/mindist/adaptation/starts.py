@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -43,10 +44,10 @@ class Bank:
         tensor([[2.]], dtype=torch.float64)
     """
 
-    s: Tensor
-    z_bar: Tensor
-    centre: Tensor
-    scale: Tensor
+    s: Annotated[Tensor, "M d"]
+    z_bar: Annotated[Tensor, "M K"]
+    centre: Annotated[Tensor, "d"]
+    scale: Annotated[Tensor, "d"]
 
     @classmethod
     def of(cls, s: Tensor, z_bar: Tensor, generator: torch.Generator) -> Bank:
@@ -75,14 +76,6 @@ class Bank:
     def likeness(self) -> Likeness:
         """Which of the simulated embeddings are most like others, prepared once."""
         return Likeness.of(self.z_bar)
-
-    def state(self) -> dict[str, Tensor]:
-        """The tensors from which the bank can be rebuilt."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    def to(self, device: torch.device) -> Bank:
-        """The same bank on another device."""
-        return Bank(*(value.to(device) for value in self.state().values()))
 
 
 def starting_points(

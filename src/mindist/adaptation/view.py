@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -65,10 +65,6 @@ class View:
         stay = options.stay * max(self.error, 0.0)  # a perfect fit may have an error of -1e-17
         head = self.head if options.least_squares else None
         return EmbeddingDistance(self.decoder, z_bar, cloud, stay, head)
-
-    def to(self, device: torch.device) -> View:
-        """The same on another device."""
-        return replace(self, decoder=self.decoder.to(device), bank=self.bank.to(device))
 
 
 __all__ = ["View"]

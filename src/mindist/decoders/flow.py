@@ -26,20 +26,23 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from mindist.decoders.standardise import ROUNDING, Standardiser
 from mindist.features.fourier import FourierFeatures
-from mindist.protocols import FeatureMap, State
+from mindist.protocols import FeatureMap
+from mindist.schema import UNSTORED, Record
 
 HELD_OUT = 0.1
 NUM_DRAWS = 512  # the squared error of mu(s) from its draws is below 1/512, calibrated as noise
 
 
+@dataclass(eq=False, repr=False)
 class FlowDecoder:
     r"""A conditional neural spline flow from the summary to one observation.
 
@@ -65,26 +68,22 @@ class FlowDecoder:
         torch.Size([3, 16])
     """
 
-    def __init__(
-        self,
-        num_points: int = 10,
-        *,
-        transforms: int = 3,
-        width: int = 64,
-        learning_rate: float = 5e-4,
-        batch_size: int = 1_024,
-        max_epochs: int = 50,
-        patience: int = 5,
-        progress: bool = False,
-    ) -> None:
-        self.num_points = num_points
-        self.transforms = transforms
-        self.width = width
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.progress = progress
+    num_points: int = 10
+    _: KW_ONLY
+    transforms: Annotated[int, range(1, 2**31)] = 3
+    width: Annotated[int, range(1, 2**31)] = 64
+    learning_rate: float = 5e-4
+    batch_size: int = 1_024
+    max_epochs: int = 50
+    patience: int = 5
+    progress: Annotated[bool, UNSTORED] = False
+    held_out_error: Annotated[float, "any"] = field(init=False)  # infinite after no epoch
+    draws: Annotated[Tensor, "Q D"] = field(init=False)
+    trend: Annotated[Tensor, "T D"] = field(init=False)
+    scale: Annotated[Tensor, "D"] = field(init=False)
+    centre_s: Annotated[Tensor, "d"] = field(init=False)
+    scale_s: Annotated[Tensor, "any d"] = field(init=False)
+    flow: nn.Module = field(init=False)
 
     def fit(
         self,
@@ -103,7 +102,8 @@ class FlowDecoder:
             )
         self.features = features
         flat = x.reshape(*x.shape[:2], -1)
-        self.standardise_s = Standardiser.of(s)
+        standardise = Standardiser.of(s)
+        self.centre_s, self.scale_s = standardise.centre, standardise.scale
         self.trend = torch.linalg.lstsq(self._design(s), flat.double().mean(1)).solution
         residual = flat.double() - self._expected(s)[:, None]
         spread, size = residual.flatten(0, 1).std(0), flat.abs().double().amax((0, 1))
@@ -116,6 +116,11 @@ class FlowDecoder:
         self._train(residual / self.scale, self.standardise_s(s).float(), generator)
         self._freeze(z_bar.shape[1])
         return self
+
+    @property
+    def standardise_s(self) -> Standardiser:
+        """Return the map of summaries to units of their own spread."""
+        return Standardiser(self.centre_s, self.scale_s)
 
     def _design(self, s: Tensor) -> Tensor:
         """A one and the standardised summary, `(B, 1 + d_s)`, float64."""
@@ -217,34 +222,23 @@ class FlowDecoder:
         ]
         return self(s.detach()), torch.stack(columns, dim=-1)
 
-    def state(self) -> State:
-        """Configuration and tensors from which the fitted decoder can be rebuilt."""
-        names = ("num_points", "transforms", "width", "learning_rate", "batch_size", "max_epochs")
-        config: dict[str, Any] = {name: getattr(self, name) for name in (*names, "patience")}
-        tensors = {f"flow.{name}": value for name, value in self.flow.state_dict().items()}
-        tensors |= {"draws": self.draws, "trend": self.trend, "scale": self.scale}
-        tensors |= {"centre_s": self.standardise_s.centre, "scale_s": self.standardise_s.scale}
-        return config | {"held_out_error": self.held_out_error}, tensors
-
     @classmethod
-    def from_state(
-        cls, config: dict[str, Any], tensors: dict[str, Tensor], features: FeatureMap
-    ) -> FlowDecoder:
-        """Rebuild a fitted decoder over the features that were stored with it."""
-        assert isinstance(features, FourierFeatures)
-        config = dict(config)
-        held_out_error = config.pop("held_out_error")
-        decoder = cls(**config)
-        decoder.held_out_error, decoder.features = held_out_error, features
-        decoder.draws = tensors["draws"]
-        decoder.standardise_s = Standardiser(tensors["centre_s"], tensors["scale_s"])
-        decoder.trend, decoder.scale = tensors["trend"], tensors["scale"]
-        decoder.flow = decoder._build(decoder.draws.shape[1], len(tensors["centre_s"]))
-        parameters = {
-            k.removeprefix("flow."): v for k, v in tensors.items() if k.startswith("flow.")
-        }
+    def restore(cls, record: Record, features: FourierFeatures) -> FlowDecoder:
+        """Read a fitted decoder over the features that were stored with it.
+
+        The network is built before its weights are loaded: it may not be larger than they are.
+        """
+        d, D = record.axes["d"], record.axes["D"]
+        state = record.under("flow.")
+        size = sum(value.numel() for value in state.values())
+        width, transforms = record.whole("width", least=1), record.whole("transforms", least=1)
+        if width * (width + d + D) * transforms > size:
+            raise record.refuse("width", f"a network of at most {size} weights")
+        record.axes["T"] = 1 + d
+        decoder = record.read(cls)
+        decoder.features, decoder.flow = features, decoder._build(D, d)
         try:
-            decoder.flow.load_state_dict(parameters)
+            decoder.flow.load_state_dict(state)
         except RuntimeError as error:
             raise ValueError(
                 "decoder: expected the weights of the flow that the stored settings describe, got "
@@ -252,12 +246,3 @@ class FlowDecoder:
             ) from error
         decoder._freeze(features.num_features)
         return decoder
-
-    def to(self, device: torch.device) -> FlowDecoder:
-        """Move the tensors to a device and return the decoder."""
-        self.flow.to(device)
-        self.features, self.draws = self.features.to(device), self.draws.to(device)
-        self.weight, self.bias = self.weight.to(device), self.bias.to(device)
-        self.standardise_s = self.standardise_s.to(device)
-        self.trend, self.scale = self.trend.to(device), self.scale.to(device)
-        return self

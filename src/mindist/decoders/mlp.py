@@ -11,18 +11,21 @@ stops second-order steps at its kinks, and 1e-3, Adam's own default.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from mindist.decoders.standardise import Standardiser
-from mindist.protocols import FeatureMap, State
+from mindist.protocols import FeatureMap
+from mindist.schema import INLINE, UNSTORED
 
 HELD_OUT = 0.1
 
 
+@dataclass(eq=False, repr=False)
 class MLPDecoder:
     """A multilayer perceptron from the standardised summary to the mean embedding.
 
@@ -43,23 +46,21 @@ class MLPDecoder:
     """
 
     num_points = 0
-
-    def __init__(
-        self,
-        width: int = 256,
-        *,
-        learning_rate: float = 1e-3,
-        batch_size: int = 256,
-        max_epochs: int = 200,
-        patience: int = 10,
-        progress: bool = False,
-    ) -> None:
-        self.width = width
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.progress = progress
+    width: Annotated[int, range(1, 2**31)] = 256
+    _: KW_ONLY
+    learning_rate: float = 1e-3
+    batch_size: int = 256
+    max_epochs: int = 200
+    patience: int = 10
+    progress: Annotated[bool, UNSTORED] = False
+    held_out_error: Annotated[float, "any"] = field(init=False)  # infinite after no epoch
+    weight: Annotated[Tensor, "H K"] = field(init=False)
+    bias: Annotated[Tensor, "K"] = field(init=False)
+    weight0: Annotated[Tensor, "d H"] = field(init=False)
+    bias0: Annotated[Tensor, "H"] = field(init=False)
+    weight1: Annotated[Tensor, "H H"] = field(init=False)
+    bias1: Annotated[Tensor, "H"] = field(init=False)
+    standardise: Annotated[Standardiser, INLINE] = field(init=False)
 
     def fit(
         self,
@@ -102,15 +103,19 @@ class MLPDecoder:
 
     def _read(self, parameters: dict[str, Tensor]) -> None:
         """Keep a network's parameters in float64, with rows as inputs."""
-        first, second, last = (parameters[f"{i}.weight"].double().T.contiguous() for i in (0, 2, 4))
-        biases = [parameters[f"{i}.bias"].double() for i in (0, 2, 4)]
-        self.layers = ((first, biases[0]), (second, biases[1]))
-        self.weight, self.bias = last, biases[2]
+        read = {name: value.double().t().contiguous() for name, value in parameters.items()}
+        self.weight0, self.bias0 = read["0.weight"], read["0.bias"]
+        self.weight1, self.bias1 = read["2.weight"], read["2.bias"]
+        self.weight, self.bias = read["4.weight"], read["4.bias"]
+
+    @property
+    def _layers(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        return (self.weight0, self.bias0), (self.weight1, self.bias1)
 
     def basis(self, s: Tensor) -> Tensor:
         """The second hidden layer, `(B, width)`."""
         h = self.standardise(s)
-        for weight, bias in self.layers:
+        for weight, bias in self._layers:
             h = nn.functional.silu(h @ weight.to(s.dtype) + bias.to(s.dtype))
         return h
 
@@ -119,7 +124,7 @@ class MLPDecoder:
         """The second hidden layer, `(B, width)`, and its derivative `(B, width, d_s)`."""
         h = self.standardise(s)
         jacobian = torch.diag_embed((1 / self.standardise.scale.to(s.dtype)).expand_as(s))
-        for weight, bias in self.layers:
+        for weight, bias in self._layers:
             a = h @ weight.to(s.dtype) + bias.to(s.dtype)
             gate = a.sigmoid()
             h = a * gate
@@ -130,38 +135,6 @@ class MLPDecoder:
     def __call__(self, s: Tensor) -> Tensor:
         """Decoded mean embeddings `(B, K)`, float64."""
         return self.basis(s.double()) @ self.weight + self.bias
-
-    def state(self) -> State:
-        """Configuration and tensors from which the fitted decoder can be rebuilt."""
-        names = ("width", "learning_rate", "batch_size", "max_epochs", "patience")
-        config: dict[str, Any] = {name: getattr(self, name) for name in names}
-        tensors = {"weight": self.weight, "bias": self.bias}
-        for i, (weight, bias) in enumerate(self.layers):
-            tensors |= {f"weight{i}": weight, f"bias{i}": bias}
-        tensors |= {"centre": self.standardise.centre, "scale": self.standardise.scale}
-        return config | {"held_out_error": self.held_out_error}, tensors
-
-    @classmethod
-    def from_state(
-        cls, config: dict[str, Any], tensors: dict[str, Tensor], features: FeatureMap
-    ) -> MLPDecoder:
-        """Rebuild a fitted decoder."""
-        del features
-        config = dict(config)
-        held_out_error = config.pop("held_out_error")
-        decoder = cls(**config)
-        decoder.held_out_error = held_out_error
-        decoder.weight, decoder.bias = tensors["weight"], tensors["bias"]
-        decoder.layers = tuple((tensors[f"weight{i}"], tensors[f"bias{i}"]) for i in (0, 1))  # type: ignore[assignment]
-        decoder.standardise = Standardiser(tensors["centre"], tensors["scale"])
-        return decoder
-
-    def to(self, device: torch.device) -> MLPDecoder:
-        """Move the tensors to a device and return the decoder."""
-        self.weight, self.bias = self.weight.to(device), self.bias.to(device)
-        self.layers = tuple((w.to(device), b.to(device)) for w, b in self.layers)  # type: ignore[assignment]
-        self.standardise = self.standardise.to(device)
-        return self
 
 
 def _network(inputs: int, width: int, outputs: int, generator: torch.Generator) -> nn.Sequential:

@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -35,7 +35,8 @@ from torch import Tensor
 from mindist import checks
 from mindist.decoders.normal_equations import Gram, Moments, RidgePath
 from mindist.decoders.standardise import Standardiser
-from mindist.protocols import FeatureMap, State
+from mindist.protocols import FeatureMap
+from mindist.schema import INLINE, UNSTORED
 
 # Length-scales in units of sqrt(d_s), the typical distance of standardised summaries; a smooth
 # task (Gaussian) takes a long one, summaries on a thin surface (SIR) a short one.
@@ -67,6 +68,7 @@ class _Pass:
     test_moments: Moments
 
 
+@dataclass(eq=False, repr=False)
 class RidgeDecoder:
     r"""Ridge regression on random Fourier features of the summary; the default decoder.
 
@@ -84,26 +86,22 @@ class RidgeDecoder:
     """
 
     num_points = 0
-    standardise: Standardiser
-    phase: Tensor
-    frequency: Tensor
-    weight: Tensor
-    bias: Tensor
-    length_scale: float
-    ridge: float
-    held_out_error: float
-    _pass: _Pass
+    num_basis: Annotated[int, range(1, 2**31)] = 500
+    _: KW_ONLY
+    length_scales: tuple[float, ...] = LENGTH_SCALES
+    ridges: tuple[float, ...] = RIDGES
+    length_scale: float = field(init=False)
+    ridge: float = field(init=False)
+    held_out_error: Annotated[float, "any"] = field(init=False)
+    weight: Annotated[Tensor, "H K"] = field(init=False)
+    bias: Annotated[Tensor, "K"] = field(init=False)
+    frequency: Annotated[Tensor, "d H"] = field(init=False)
+    phase: Annotated[Tensor, "H"] = field(init=False)
+    standardise: Annotated[Standardiser, INLINE] = field(init=False)
+    _pass: Annotated[_Pass, UNSTORED] = field(init=False)
 
-    def __init__(
-        self,
-        num_basis: int = 500,
-        *,
-        length_scales: Sequence[float] = LENGTH_SCALES,
-        ridges: Sequence[float] = RIDGES,
-    ) -> None:
-        self.num_basis = num_basis
-        self.length_scales = tuple(length_scales)
-        self.ridges = tuple(ridges)
+    def __post_init__(self) -> None:
+        self.length_scales, self.ridges = tuple(self.length_scales), tuple(self.ridges)
 
     def fit(
         self,
@@ -218,52 +216,6 @@ class RidgeDecoder:
             leverage = 1 / self._count + u.square().sum(-1, keepdim=True)
             part.addmm_(u, coefficients, alpha=-1).div_(1 - leverage)
         return residual
-
-    def state(self) -> State:
-        """Configuration and tensors from which the fitted decoder can be rebuilt."""
-        config: dict[str, Any] = {
-            "num_basis": self.num_basis,
-            "length_scales": list(self.length_scales),
-            "ridges": list(self.ridges),
-            "length_scale": self.length_scale,
-            "ridge": self.ridge,
-            "held_out_error": self.held_out_error,
-        }
-        tensors = {
-            "weight": self.weight,
-            "bias": self.bias,
-            "frequency": self.frequency,
-            "phase": self.phase,
-            "centre": self.standardise.centre,
-            "scale": self.standardise.scale,
-        }
-        return config, tensors
-
-    @classmethod
-    def from_state(
-        cls,
-        config: dict[str, Any],
-        tensors: dict[str, Tensor],
-        features: FeatureMap | None = None,
-    ) -> RidgeDecoder:
-        """Rebuild a fitted decoder; without `leave_one_out`, whose matrices are not stored."""
-        del features
-        decoder = cls(
-            config["num_basis"], length_scales=config["length_scales"], ridges=config["ridges"]
-        )
-        decoder.length_scale, decoder.ridge = config["length_scale"], config["ridge"]
-        decoder.held_out_error = config["held_out_error"]
-        decoder.weight, decoder.bias = tensors["weight"], tensors["bias"]
-        decoder.frequency, decoder.phase = tensors["frequency"], tensors["phase"]
-        decoder.standardise = Standardiser(tensors["centre"], tensors["scale"])
-        return decoder
-
-    def to(self, device: torch.device) -> RidgeDecoder:
-        """Move the tensors to a device and return the decoder."""
-        self.weight, self.bias = self.weight.to(device), self.bias.to(device)
-        self.frequency, self.phase = self.frequency.to(device), self.phase.to(device)
-        self.standardise = self.standardise.to(device)
-        return self
 
 
 def begin_together(

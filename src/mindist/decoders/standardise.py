@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -25,8 +26,8 @@ class Standardiser:
         tensor([[2.]], dtype=torch.float64)
     """
 
-    centre: Tensor
-    scale: Tensor
+    centre: Annotated[Tensor, "d"]
+    scale: Annotated[Tensor, "any d"]
 
     @classmethod
     def of(cls, values: Tensor, *, constant: float = float("inf")) -> Standardiser:
@@ -39,7 +40,3 @@ class Standardiser:
     def __call__(self, values: Tensor) -> Tensor:
         """Standardised values, in the precision of the input."""
         return (values - self.centre.to(values.dtype)) / self.scale.to(values.dtype)
-
-    def to(self, device: torch.device) -> Standardiser:
-        """The same map with its tensors on another device."""
-        return Standardiser(self.centre.to(device), self.scale.to(device))

@@ -54,12 +54,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
-
-from mindist.protocols import State
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class CombinedTest:
         ('distance', 'distance', 'summary')
     """
 
-    null: Tensor
+    null: Annotated[Tensor, "q T"]
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -158,19 +156,6 @@ class CombinedTest:
                 "dataset is statistics[None], a batch of one."
             )
         return _no_nan(statistics, self.names, "statistics")
-
-    def to(self, device: torch.device) -> CombinedTest:
-        """The same test on another device."""
-        return CombinedTest(self.null.to(device), self.names)
-
-    def state(self) -> State:
-        """Configuration and tensors from which the test can be rebuilt."""
-        return {"names": list(self.names)}, {"null": self.null}
-
-    @classmethod
-    def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> CombinedTest:
-        """Rebuild from `state`."""
-        return cls(tensors["null"], tuple(config["names"]))
 
 
 def _no_nan(statistics: Tensor, names: tuple[str, ...], argument: str) -> Tensor:

@@ -8,10 +8,10 @@ simulations have: how much an embedding says of a summary depends on that number
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from mindist.detection.combined import CombinedTest
 from mindist.detection.mahalanobis import Mahalanobis
 from mindist.detection.regression import SummaryRegression
 from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
-from mindist.protocols import State
 
 KERNELS = ("wide", "local")
 REGRESSED = "regressed summary"
@@ -50,12 +49,12 @@ class Detector:
         (2, 20)
     """
 
-    kernels: tuple[ResidualStatistics, ...]
+    kernels: Annotated[tuple[ResidualStatistics, ...], {"K": ("wide", "local")}]
     outlyingness: SummaryOutlyingness
-    regression: SummaryRegression
-    regressed: Mahalanobis
+    regression: Annotated[SummaryRegression, {"K": "total"}]
+    regressed: Annotated[Mahalanobis, {"K": "d"}]
     test: CombinedTest
-    num_obs: int
+    num_obs: Annotated[int, range(1, 2**31)]
 
     @classmethod
     def of(
@@ -129,50 +128,6 @@ class Detector:
         test = self.test if num_obs == self.num_obs else self.other_test
         alone = test.p_values(self.statistics(residuals, s, z_bar, num_obs))
         return dict(zip(test.names, alone.T, strict=True))
-
-    def to(self, device: torch.device) -> Detector:
-        """The same on another device."""
-        kernels = tuple(k.to(device) for k in self.kernels)
-        return Detector(
-            kernels,
-            self.outlyingness.to(device),
-            self.regression.to(device),
-            self.regressed.to(device),
-            self.test.to(device),
-            self.num_obs,
-        )
-
-    def state(self) -> State:
-        """Configuration and tensors from which it can be rebuilt."""
-        parts: dict[str, State] = {f"kernel{i}": k.state() for i, k in enumerate(self.kernels)}
-        parts |= {"outlyingness": self.outlyingness.state(), "test": self.test.state()}
-        parts |= {"regression": self.regression.state(), "regressed": self.regressed.state()}
-        config = {name: part[0] for name, part in parts.items()}
-        tensors = {
-            f"{name}.{key}": value
-            for name, (_, values) in parts.items()
-            for key, value in values.items()
-        }
-        return {**config, "kernels": len(self.kernels), "num_obs": self.num_obs}, tensors
-
-    @classmethod
-    def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Detector:
-        """Rebuild from `state`."""
-
-        def part(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-            prefix = f"{name}."
-            chosen = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            return config[name], chosen
-
-        names = [f"kernel{i}" for i in range(config["kernels"])]
-        return cls(
-            tuple(ResidualStatistics.from_state(*part(name)) for name in names),
-            SummaryOutlyingness.from_state(*part("outlyingness")),
-            SummaryRegression.from_state(*part("regression")),
-            Mahalanobis.from_state(*part("regressed")),
-            CombinedTest.from_state(*part("test")),
-            config["num_obs"],
-        )
 
 
 __all__ = ["MAX_LEARNED", "MAX_NULL", "Detector"]

@@ -17,15 +17,14 @@ everything (the mean of zeros and ones), all of them are, and which is larger sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from mindist.directions import leading_directions
-from mindist.protocols import State
 
 DAMPING = 0.01  # of the top eigenvalue; the powers in `statistics` were measured with it
 MAX_DIRECTIONS = 1_024
@@ -53,9 +52,16 @@ class Mahalanobis:
         tensor([1.9802, 1.8349], dtype=torch.float64)
     """
 
-    whitener: Tensor
-    num_simulations: int
+    whitener: Annotated[Tensor, "K r"]
+    num_simulations: Annotated[int, range(1, 2**31)]
     rest: float = 0.0
+
+    def __post_init__(self) -> None:
+        K, directions = self.whitener.shape
+        if directions > K:
+            raise ValueError(
+                f"whitener: expected at most as many columns as its {K} rows, got {directions}."
+            )
 
     @classmethod
     def of(cls, residual: Tensor) -> Mahalanobis:
@@ -141,20 +147,6 @@ class Mahalanobis:
         """log q of the residuals that `of` saw, each left out of S, `(M,)`, float64."""
         q = self.squared(residual)
         return finite_log(q / (1 - q / self.num_simulations))
-
-    def to(self, device: torch.device) -> Mahalanobis:
-        """The same on another device."""
-        return replace(self, whitener=self.whitener.to(device))
-
-    def state(self) -> State:
-        """Configuration and tensors from which it can be rebuilt."""
-        config = {"num_simulations": self.num_simulations, "rest": self.rest}
-        return config, {"whitener": self.whitener}
-
-    @classmethod
-    def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> Mahalanobis:
-        """Rebuild from `state`, or from that of statistics that have more than this one."""
-        return cls(tensors["whitener"], config["num_simulations"], config.get("rest", 0.0))
 
 
 def squared_length(residual: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -56,10 +57,10 @@ class NullDistances:
         (19.0, 38.0)
     """
 
-    noise: Tensor
-    cross: Tensor
-    error: Tensor
-    num_obs: int
+    noise: Annotated[Tensor, "n"]
+    cross: Annotated[Tensor, "n"]
+    error: Annotated[Tensor, "n"]
+    num_obs: Annotated[int, range(1, 2**31)]
 
     @classmethod
     def of(cls, distance: Tensor, num_obs: int) -> NullDistances:
@@ -110,8 +111,3 @@ class NullDistances:
         if self._only_noise is None:
             return float(self.distances(num_obs)[num - 1 - allowed])
         return max(self.num_obs / num_obs * float(self._only_noise[num - 1 - allowed]), ROUNDED)
-
-    def to(self, device: torch.device) -> NullDistances:
-        """The same null on another device."""
-        noise, cross, error = (part.to(device) for part in (self.noise, self.cross, self.error))
-        return NullDistances(noise, cross, error, self.num_obs)

@@ -20,14 +20,14 @@ one. G itself is summed in float64: strengths down to 1e-10 are chosen (Gaussian
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from mindist.decoders.normal_equations import Gram
 from mindist.directions import leading_directions
-from mindist.protocols import State
 
 # Of the largest eigenvalue of G; below 1e-10 float32 embeddings are rounding.
 STRENGTHS = tuple(10.0**-k for k in range(2, 11))
@@ -53,10 +53,10 @@ class SummaryRegression:
         (tensor(True), tensor(True))
     """
 
-    z_centre: Tensor
-    s_centre: Tensor
-    s_scale: Tensor
-    weight: Tensor
+    z_centre: Annotated[Tensor, "K"]
+    s_centre: Annotated[Tensor, "d"]
+    s_scale: Annotated[Tensor, "d"]
+    weight: Annotated[Tensor, "K d"]
 
     @classmethod
     def of(
@@ -88,20 +88,6 @@ class SummaryRegression:
         target = (s.double() - self.s_centre) / self.s_scale
         blocks = zip(target.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
         return torch.cat([t - (z.double() - self.z_centre) @ self.weight for t, z in blocks])
-
-    def to(self, device: torch.device) -> SummaryRegression:
-        """The same on another device."""
-        return SummaryRegression(**{k: value.to(device) for k, value in self.state()[1].items()})
-
-    def state(self) -> State:
-        """Configuration and tensors from which it can be rebuilt."""
-        return {}, {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def from_state(cls, config: dict[str, object], tensors: dict[str, Tensor]) -> SummaryRegression:
-        """Rebuild from `state`."""
-        del config
-        return cls(**tensors)
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,10 @@ has the table). The spread of s around its mean given theta changes with N as we
 
 from __future__ import annotations
 
-import copy
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -37,7 +36,7 @@ from mindist.decoders import RidgeDecoder
 from mindist.decoders.standardise import Standardiser
 from mindist.detection.mahalanobis import ROUNDED, TINY, Mahalanobis, squared_length
 from mindist.detection.neighbours import Neighbours
-from mindist.protocols import State
+from mindist.schema import INLINE
 
 SCALE_BASIS = 100  # for one smooth number; at 128 the decoder's K numbers are flat (docs/method.md)
 NEIGHBOURS = 5  # a single neighbour is noisy, many reach into the bulk
@@ -48,7 +47,6 @@ REDUNDANT = 1e-6
 # In standard deviations: nearer than that two summaries may be one, computed in another order. The
 # fifth neighbour among 10,000 of one dimension is at 6e-4.
 SAME = 1e-5
-_TENSORS = ("low", "high", "span")  # of `ResidualStatistics`
 
 
 @dataclass(frozen=True)
@@ -78,11 +76,11 @@ class ResidualStatistics:
 
     NAMES = ("scaled", "mahalanobis")
 
-    log_scale: RidgeDecoder
-    low: Tensor
-    high: Tensor
-    span: Tensor
-    mahalanobis: Mahalanobis
+    log_scale: Annotated[RidgeDecoder, {"K": 1}]
+    low: Annotated[Tensor, "d"]
+    high: Annotated[Tensor, "d"]
+    span: Annotated[Tensor, "2"]
+    mahalanobis: Annotated[Mahalanobis, INLINE]
 
     @classmethod
     def of(cls, residual: Tensor, s: Tensor, generator: torch.Generator) -> ResidualStatistics:
@@ -151,7 +149,7 @@ class ResidualStatistics:
         ordinary than fresh data do. The regression's own formula does it for g, that of
         `mindist.detection.mahalanobis` for S.
 
-        Available after `of`, not after `from_state`: the regression's matrices are not stored.
+        Available after `of`, not after loading: the regression's matrices are not stored.
 
         Arguments:
             residual: The residuals that `of` saw, `(M, K)`.
@@ -171,31 +169,6 @@ class ResidualStatistics:
                 f"residual, s: expected shapes (B, {K}) and (B, {d_s}), as in the null, got "
                 f"{tuple(residual.shape)} and {tuple(s.shape)}."
             )
-
-    def to(self, device: torch.device) -> ResidualStatistics:
-        """The same statistics on another device."""
-        moved: dict[str, Any] = {name: getattr(self, name).to(device) for name in _TENSORS}
-        moved["mahalanobis"] = self.mahalanobis.to(device)
-        return replace(self, log_scale=copy.copy(self.log_scale).to(device), **moved)
-
-    def state(self) -> State:
-        """Configuration and tensors from which the statistics can be rebuilt."""
-        config, tensors = self.log_scale.state()
-        named = {f"log_scale.{name}": value for name, value in tensors.items()}
-        named |= {name: getattr(self, name) for name in _TENSORS}
-        sizes, whitener = self.mahalanobis.state()
-        return {"log_scale": config, **sizes}, named | whitener
-
-    @classmethod
-    def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> ResidualStatistics:
-        """Rebuild from `state`; without `leave_one_out`."""
-        prefix = "log_scale."
-        part = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        return cls(
-            log_scale=RidgeDecoder.from_state(config["log_scale"], part),
-            mahalanobis=Mahalanobis.from_state(config, tensors),
-            **{name: tensors[name] for name in _TENSORS},
-        )
 
 
 @dataclass(frozen=True)
@@ -224,10 +197,10 @@ class SummaryOutlyingness:
 
     NAME = "summary"
 
-    points: Tensor
-    index: Tensor
-    centre: Tensor
-    whitener: Tensor
+    points: Annotated[Tensor, "m d"]
+    index: Annotated[Tensor, "int m"]
+    centre: Annotated[Tensor, "d"]
+    whitener: Annotated[Tensor, "d d"]
 
     @classmethod
     def of(cls, s: Tensor, generator: torch.Generator) -> SummaryOutlyingness:
@@ -273,21 +246,6 @@ class SummaryOutlyingness:
     @cached_property
     def _neighbours(self) -> Neighbours:
         return Neighbours(self.points)
-
-    def to(self, device: torch.device) -> SummaryOutlyingness:
-        """The same on another device."""
-        moved = {name: value.to(device) for name, value in self.state()[1].items()}
-        return SummaryOutlyingness(**moved)
-
-    def state(self) -> State:
-        """Configuration and tensors from which it can be rebuilt."""
-        return {}, {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @classmethod
-    def from_state(cls, config: dict[str, Any], tensors: dict[str, Tensor]) -> SummaryOutlyingness:
-        """Rebuild from `state`."""
-        del config
-        return cls(**tensors)
 
 
 def _log_length(residual: Tensor) -> Tensor:
