@@ -458,16 +458,16 @@ class MinimumDistance:
         with record.naming():
             mds = cls(
                 summary,
-                bandwidth=config.get("bandwidth"),
+                bandwidth=record.get("bandwidth"),
                 representation=representation or name,
                 local=config.get("local", False),
                 detector=config.get("detection", "distance"),
                 num_features=fitted.features.num_features,
-                frequencies=config.get("frequencies"),
+                frequencies=record.get("frequencies"),
                 decoder=fitted.decoder,
                 search=search,
-                alpha=config.get("alpha"),
-                seed=config.get("seed"),
+                alpha=record.get("alpha"),
+                seed=record.get("seed"),
             )
         mds.fitted_ = fitted
         return mds.to(device)

@@ -190,9 +190,11 @@ class Adaptation(Detection):
         if len(parts) == 1:
             return parts[0]
         names = [f.name for f in fields(cls) if f.name not in (*_SHARED, "status")]
-        joined = {name: torch.cat([getattr(p, name) for p in parts]) for name in names}
+        joined: dict[str, Any] = {
+            name: torch.cat([getattr(p, name) for p in parts]) for name in names
+        }
         status = tuple(Status(one) for p in parts for one in p.status)
-        return replace(parts[0], status=status, **joined)
+        return replace(parts[0], **joined, status=status)
 
     @property
     def message(self) -> str | tuple[str, ...]:

@@ -52,7 +52,7 @@ class _Field(NamedTuple):
 
 
 @cache
-def _stored(kind: type) -> tuple[_Field, ...]:
+def _stored(kind: Any) -> tuple[_Field, ...]:
     hints, found = get_type_hints(kind, include_extras=True), []
     for field in fields(kind):
         hint, extra = hints[field.name], None
@@ -144,7 +144,7 @@ def moved(value: T, device: torch.device) -> T:
         return value
     new: Any = copy.copy(value)
     if not is_dataclass(value):
-        return new.to(device)
+        return new.to(device)  # type: ignore[no-any-return]
     known = {field.name for field in fields(value)}
     kept = {field.name for field in _stored(type(value))}
     for name, own in vars(value).items():
@@ -210,7 +210,7 @@ class Record:
         """
         return Record(
             self.file,
-            self._get(name) if name else self.values,
+            self.get(name) if name else self.values,
             f"{self.where}{name}." if name else self.where,
             tensors=self.tensors,
             prefix=f"{self.prefix}{name if tensors is None else tensors}.",
@@ -219,7 +219,9 @@ class Record:
 
     def read(self, kind: type[T]) -> T:
         """Return an object of a dataclass whose annotations say what has to be here."""
-        known, given, later = dict(self.axes), {}, {}
+        known = dict(self.axes)
+        given: dict[str, Any] = {}
+        later: dict[str, Any] = {}
         for field in _stored(kind):
             missing = field.name not in self.values and field.default is not MISSING
             if field.kind is nn.Module or (missing and field.kind is not Tensor):
@@ -257,7 +259,7 @@ class Record:
             if size not in self.axes and isinstance(size, str):
                 raise storage.damaged(self.file, f"it has a {name!r}, but no {size} kernel")
             sizes[axis] = self.axes[size] if isinstance(size, str) else size
-        return self.part(name, **sizes)
+        return self.part(name, None, **sizes)
 
     def tensor(self, name: str, axes: str, known: dict[str, int] | None = None) -> Tensor:
         """Return a tensor whose axes have the sizes of their names.
@@ -320,8 +322,11 @@ class Record:
     def word(self, name: str, allowed: Sequence[str] | None = None) -> str:
         """Return a text, one of a few."""
         said = "a text" if allowed is None else f"one of {', '.join(allowed)}"
-        fits = (lambda v: True) if allowed is None else (lambda v: v in allowed)
-        return str(self.checked(name, said, lambda v: isinstance(v, str) and fits(v)))
+        return str(
+            self.checked(
+                name, said, lambda v: isinstance(v, str) and (allowed is None or v in allowed)
+            )
+        )
 
     def words(self, name: str) -> tuple[str, ...]:
         """Return a list of texts, not empty."""
@@ -367,12 +372,13 @@ class Record:
 
     def checked(self, name: str, expected: str, fits: Callable[[Any], bool]) -> Any:
         """Return a setting for which a condition holds, which `expected` says in words."""
-        value = self._get(name)
+        value = self.get(name)
         if not fits(value):
             raise self.refuse(name, expected)
         return value
 
-    def _get(self, name: str) -> Any:
+    def get(self, name: str) -> Any:
+        """Return a setting, unchecked."""
         if name not in self.values:
             raise storage.damaged(self.file, f"it lacks the setting {self.where + name!r}")
         return self.values[name]
