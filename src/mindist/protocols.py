@@ -140,8 +140,8 @@ class CosineDecoder(Protocol):
         (True, False)
     """
 
-    def curvature(self, s: Tensor, force: Tensor, /) -> Tensor:
-        """The sum of `(B, H)` times the second derivatives of h at `(B, d_s)`, `(B, d_s, d_s)`."""
+    def cosines(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Frequencies `(d_s, H)` and phases `(H,)` in turns, and the matrix `(H, K)`."""
 
 
 @runtime_checkable

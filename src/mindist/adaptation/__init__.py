@@ -8,7 +8,7 @@ from mindist.adaptation.cloud import Cloud
 from mindist.adaptation.efficiency import efficient_bandwidth
 from mindist.adaptation.influence import Derivatives, Influence, influence
 from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
-from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
+from mindist.adaptation.objective import Cosines, EmbeddingDistance, ReducedHead
 from mindist.adaptation.options import Search
 from mindist.adaptation.recovery import choose_representation
 from mindist.adaptation.response import Response
@@ -26,6 +26,7 @@ __all__ = [
     "Adaptation",
     "Bank",
     "Cloud",
+    "Cosines",
     "Derivatives",
     "Detection",
     "EmbeddingDistance",

@@ -32,7 +32,6 @@ from torch import Tensor
 from mindist.adaptation.linear import solve
 from mindist.adaptation.objective import EmbeddingDistance
 from mindist.adaptation.response import Response
-from mindist.protocols import CosineDecoder
 
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries
 
@@ -90,8 +89,10 @@ class Derivatives:
     def of(cls, objective: EmbeddingDistance, s: Tensor, mu: Tensor | None = None) -> Derivatives:
         """Of an objective at `(B, d_s)`, problem b at `s[b]`, with the embedding if it is known."""
         decoder = objective.decoder
-        h, slope = decoder.basis_and_jacobian(s)
-        mu = h @ decoder.weight + decoder.bias if mu is None else mu
+        mu = decoder(s) if mu is None else mu
+        if objective.cosines is not None:
+            return cls(objective.cosines.jacobian(s), mu - objective.z_bar)
+        slope = decoder.basis_and_jacobian(s)[1]
         return cls(slope.mT @ decoder.weight, mu - objective.z_bar)
 
 
@@ -124,9 +125,8 @@ def hessian(
     newton = at.jacobian @ at.jacobian.mT
     if objective.cloud is not None:
         newton = newton + objective.stay * objective.cloud.whitener.mT @ objective.cloud.whitener
-    if isinstance(objective.decoder, CosineDecoder):
-        force = at.residual @ objective.decoder.weight.T
-        exact = newton + objective.decoder.curvature(s, force)
+    if objective.cosines is not None:
+        exact = newton + objective.cosines.curvature(s, at.residual)
     else:
         exact = _differences(objective, s, scale)
     _, failed = torch.linalg.cholesky_ex(exact)

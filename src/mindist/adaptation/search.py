@@ -22,12 +22,13 @@ from mindist.adaptation.view import View
 from mindist.protocols import DensityDecoder
 from mindist.result import Status
 from mindist.solvers import (
+    Quadratic,
     Solution,
     SolverStatus,
     adam,
+    damped_newton,
     gradient_descent,
     lbfgs,
-    levenberg_marquardt,
 )
 
 ADAM_STEP = 0.05  # in standard deviations of the simulated summaries
@@ -221,15 +222,15 @@ def _lowest(objective: Objective, candidates: Tensor, dataset: Tensor) -> Tensor
 
 
 def _in_blocks(objective: EmbeddingDistance, starts: Tensor, dataset: Tensor) -> Solution:
-    """Levenberg-Marquardt over all problems, a bounded number of Jacobians at a time."""
-    parts, mixing = [], objective.head.mixing
-    size = max(1, BLOCK_BYTES // (starts.shape[1] * sum(mixing.shape) * 8))
+    """Damped Newton steps over all problems, a bounded number of Jacobians at a time."""
+    parts, weight = [], objective.decoder.weight
+    size = max(1, BLOCK_BYTES // (starts.shape[1] * sum(weight.shape) * 8))
     for block, owners in zip(starts.split(size), dataset.split(size), strict=True):
 
-        def residual(s: Tensor, problem: Tensor, owners: Tensor = owners) -> tuple[Tensor, Tensor]:
-            return objective.residual(s, owners[problem])
+        def model(s: Tensor, problem: Tensor, owners: Tensor = owners) -> Quadratic:
+            return objective.quadratic(s, owners[problem])
 
-        parts.append(levenberg_marquardt(residual, block))
+        parts.append(damped_newton(model, block, tolerance=objective.tolerance))
     joined = (torch.cat([getattr(p, f) for p in parts]) for f in Solution.__dataclass_fields__)
     return Solution(*joined)
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from mindist.adaptation.cloud import Cloud
-from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
+from mindist.adaptation.objective import Cosines, EmbeddingDistance, ReducedHead
 from mindist.adaptation.options import Search
 from mindist.adaptation.starts import Bank
-from mindist.protocols import Decoder
+from mindist.protocols import CosineDecoder, Decoder
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,10 @@ class View:
     error: float
 
     @cached_property
-    def head(self) -> ReducedHead:
-        """The decoder's last layer cut to its rank, computed once."""
+    def head(self) -> ReducedHead | Cosines:
+        """The decoder's cosines if it has such a basis, else its last layer cut to its rank."""
+        if isinstance(self.decoder, CosineDecoder):
+            return Cosines.of(self.decoder, self.bank.likeness.directions)
         return ReducedHead.of(self.decoder.weight)
 
     @torch.no_grad()

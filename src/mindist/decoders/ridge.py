@@ -182,11 +182,16 @@ class RidgeDecoder:
         slope = (self.frequency / self.standardise.scale[:, None]).T.to(s.dtype)
         return amplitude * phase.cos(), -amplitude * phase.sin()[..., None] * slope
 
-    def curvature(self, s: Tensor, force: Tensor) -> Tensor:
-        r""":math:`\sum_p v_p\, \partial^2 h_p / \partial s^2`, `(B, d_s, d_s)`, for v `(B, P)`."""
-        slope = self.frequency / self.standardise.scale[:, None]
-        weighed = -(force * self.basis(s))[:, None] * slope
-        return weighed @ slope.T
+    def cosines(self) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Return the decoder as :math:`\mu(s) = \cos(2\pi(s\, \Omega + \phi))\, A + b`.
+
+        Returns:
+            Frequencies `(d_s, P)` and phases `(P,)` in turns, and A, `(P, K)`.
+        """
+        frequency = self.frequency / self.standardise.scale[:, None]
+        phase = self.phase - self.standardise.centre @ frequency
+        amplitude = math.sqrt(2 / len(self.phase))
+        return frequency / (2 * math.pi), phase / (2 * math.pi), amplitude * self.weight
 
     def __call__(self, s: Tensor) -> Tensor:
         """Decoded mean embeddings `(B, K)`, float64."""

@@ -1,12 +1,14 @@
-r"""Batched Levenberg-Marquardt for nonlinear least squares with few unknowns.
+r"""Batched damped Newton steps for smooth functions of few unknowns; Levenberg-Marquardt is one.
 
-For each problem, minimise :math:`F(s) = \|r(s)\|^2` by steps
+For each problem, minimise :math:`F(s)` by steps
 
-.. math:: (J^\top J + \lambda D)\, \delta = -J^\top r, \qquad D = \mathrm{diag}(J^\top J) ,
+.. math:: (A + \lambda D)\, \delta = -g, \qquad D = \mathrm{diag}(A) ,
 
-where the damping :math:`\lambda` follows the ratio of the actual to the predicted decrease.
-`damped_step` and `update_damping` are the two parts; the loop only puts them together, and
-problems that have ended leave the batch.
+with :math:`g` half the gradient and :math:`A` a positive model of half the Hessian, where the
+damping :math:`\lambda` follows the ratio of the actual to the predicted decrease. For
+:math:`F = \|r(s)\|^2` the model of Gauss and Newton, :math:`A = J^\top J` and :math:`g = J^\top r`,
+gives Levenberg-Marquardt. `damped_step` and `update_damping` are the two parts; the loop only puts
+them together, and problems that have ended leave the batch.
 
 References:
     Nielsen, Damping Parameter in Marquardt's Method, IMM-REP-1999-05.
@@ -26,6 +28,12 @@ from mindist.solvers.solution import Solution, SolverStatus
 Residual = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """`residual(s, problem)`: residuals `(n, m)` and Jacobians `(n, m, d)` at points `(n, d)`."""
 
+Quadratic = tuple[Tensor, Tensor, Tensor]
+"""F `(n,)`, A `(n, d, d)` and g `(n, d)`: a quadratic model of the objective at n points."""
+
+Model = Callable[[Tensor, Tensor], Quadratic]
+"""`model(s, problem)`: the quadratic model at points `(n, d)` of the problems numbered `(n,)`."""
+
 INITIAL_DAMPING = 1e-3  # Nielsen's tau for starts that are good approximations
 MAX_DAMPING = 1e16  # beyond it a step is below the rounding of s
 # A predicted decrease below this share of F is lost in float64 rounding of F itself.
@@ -34,7 +42,7 @@ NEGLIGIBLE = 1e-15
 
 @dataclass
 class _Batch:
-    """The problems still searched; `F` is the objective, `A` and `g` its normal equations."""
+    """The problems still searched, where they are, and the quadratic model there."""
 
     problem: Tensor
     s: Tensor
@@ -49,19 +57,19 @@ class _Batch:
 
 
 def damped_step(A: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The Levenberg-Marquardt step and the decrease of the objective that it predicts.
+    r"""Return the damped step and the decrease of the objective that it predicts.
 
-    The normal equations are safe here: they are solved in float64, scaled to a unit diagonal, so
+    Normal equations are safe here: they are solved in float64, scaled to a unit diagonal, so
     that the condition number of the damped matrix is at most :math:`d (1 + \lambda) / \lambda`
     and a rank-deficient Jacobian still gives a finite descent step.
 
     Arguments:
-        A: :math:`J^\top J`, `(n, d, d)`.
-        g: :math:`J^\top r`, `(n, d)`.
+        A: `(n, d, d)`, positive semidefinite, such as :math:`J^\top J`.
+        g: Half the gradient `(n, d)`, such as :math:`J^\top r`.
         damping: :math:`\lambda`, `(n,)`.
 
     Returns:
-        The step :math:`\delta`, `(n, d)`, and the predicted decrease of :math:`\|r\|^2`, `(n,)`,
+        The step :math:`\delta`, `(n, d)`, and the predicted decrease of F, `(n,)`,
         which is :math:`\delta^\top (\lambda D \delta - g)`.
 
     Example:
@@ -101,7 +109,11 @@ def update_damping(gain: Tensor, damping: Tensor, growth: Tensor) -> tuple[Tenso
     return damping, torch.where(accepted, torch.full_like(growth, 2.0), 2 * growth)
 
 
-@torch.no_grad()
+def gauss_newton(r: Tensor, J: Tensor) -> Quadratic:
+    r"""Return :math:`\|r\|^2`, :math:`J^\top J`, :math:`J^\top r` of `(n, m)`, `(n, m, d)`."""
+    return r.square().sum(-1), J.mT @ J, (J.mT @ r[..., None]).squeeze(-1)
+
+
 def levenberg_marquardt(
     residual: Residual, start: Tensor, *, max_iterations: int = 200, tolerance: float = 1e-13
 ) -> Solution:
@@ -111,9 +123,9 @@ def levenberg_marquardt(
         residual: Residuals and Jacobians at given points of given problems, see `Residual`.
         start: Starting points `(n, d)`, float64.
         max_iterations: Steps tried for each problem.
-        tolerance: A problem has converged when a step is predicted to lower its objective by less
-            than this share. Near a minimum with large residuals the convergence is linear, so
-            the default leaves room for the sum of all later decreases to stay below 1e-10.
+        tolerance: As for `damped_newton`. Near a minimum with large residuals the convergence is
+            linear, so the default leaves room for the sum of all later decreases to stay below
+            1e-10.
 
     Returns:
         A `Solution`, whose objective is never above the objective at the start.
@@ -130,52 +142,92 @@ def levenberg_marquardt(
         >>> torch.allclose(solution.value, torch.ones(1, 2).double()), solution.messages[0][:9]
         (True, 'converged')
     """
-    every = torch.arange(len(start), device=start.device)
-    value, F, A, g = start.clone(), *_normal_equations(residual, start, every)
-    objective = F.clone()
-    finite = torch.isfinite(F) & torch.isfinite(g).all(-1) & torch.isfinite(A).all((-2, -1))
+
+    def model(s: Tensor, problem: Tensor) -> Quadratic:
+        return gauss_newton(*residual(s, problem))
+
+    return damped_newton(model, start, max_iterations=max_iterations, tolerance=tolerance)
+
+
+@torch.no_grad()
+def damped_newton(
+    model: Model, start: Tensor, *, max_iterations: int = 200, tolerance: float = 1e-13
+) -> Solution:
+    """Minimise F for many problems at once.
+
+    Arguments:
+        model: F and its quadratic model at given points of given problems, see `Model`.
+        start: Starting points `(n, d)`, float64.
+        max_iterations: Steps tried for each problem.
+        tolerance: A problem has converged when a step is predicted to lower its objective by less
+            than this share; the step is taken, and not looked at.
+
+    Returns:
+        A `Solution`, whose objective, that before the last step, is never above that at the start.
+
+    Example:
+        >>> def cosine(s, problem):
+        ...     return 1 + s[:, 0].cos(), -s.cos()[..., None] / 2, -s.sin() / 2
+        >>> damped_newton(cosine, torch.tensor([[2.5]]).double()).value
+        tensor([[3.1416]], dtype=torch.float64)
+    """
+    every = torch.arange(start.shape[0], device=start.device)
+    value, F, A, g = start.clone(), *model(start, every)
+    objective, finite = F.clone(), _finite(F, A, g)
     status = torch.where(finite, SolverStatus.MAX_ITERATIONS, SolverStatus.NONFINITE)
     iterations = torch.zeros_like(every)
     damping, growth = torch.full_like(F, INITIAL_DAMPING), torch.full_like(F, 2.0)
     batch = _Batch(every, value, F, A, g, damping, growth)[finite]
 
+    def end(rows: Tensor, code: SolverStatus | Tensor) -> None:
+        """Write down where some problems of the batch ended, and leave them out of it."""
+        nonlocal batch
+        ended = batch.problem[rows]
+        value[ended], objective[ended], status[ended] = batch.s[rows], batch.F[rows], code
+        batch = batch[~rows]
+
     for _ in range(max_iterations):
-        if not len(batch.problem):
+        if not batch.problem.numel():
             break
         iterations[batch.problem] += 1
-        code = _advance(batch, residual, tolerance)
-        value[batch.problem], objective[batch.problem] = batch.s, batch.F
-        ended = code >= 0
-        status[batch.problem[ended]] = code[ended]
-        batch = batch[~ended]
+        step, predicted = damped_step(batch.A, batch.g, batch.damping)
+        # A tiny predicted decrease under light damping means a stationary point, and the step is
+        # taken without another look; under heavy damping it only means a short step, and the search
+        # goes on until the damping is exhausted.
+        small = (predicted <= tolerance * batch.F) & (batch.damping <= 1)
+        if small.any():
+            batch.s = torch.where(small[:, None], batch.s + step, batch.s)
+            end(small, SolverStatus.CONVERGED)
+            step, predicted = step[~small], predicted[~small]
+            if not batch.problem.numel():
+                break
+        code = _advance(batch, model, step, predicted)
+        if (code >= 0).any():
+            end(code >= 0, code[code >= 0])
+    value[batch.problem], objective[batch.problem] = batch.s, batch.F
     return Solution(value, objective, status, iterations)
 
 
-def _advance(batch: _Batch, residual: Residual, tolerance: float) -> Tensor:
+def _advance(batch: _Batch, model: Model, step: Tensor, predicted: Tensor) -> Tensor:
     """Try one step of every problem, in place; a status code where it ended, -1 elsewhere."""
-    step, predicted = damped_step(batch.A, batch.g, batch.damping)
     trial = batch.s + step
-    F, A, g = _normal_equations(residual, trial, batch.problem)
-    usable = torch.isfinite(F) & torch.isfinite(g).all(-1) & torch.isfinite(A).all((-2, -1))
-    gain = torch.where(usable, (batch.F - F) / predicted, -1.0).nan_to_num(-1.0)
-    small = predicted <= tolerance * batch.F
+    F, A, g = model(trial, batch.problem)
+    gain = torch.where(_finite(F, A, g), (batch.F - F) / predicted, -1.0).nan_to_num(-1.0)
     accepted = gain > 0
-    batch.s = torch.where(accepted[:, None], trial, batch.s)
-    batch.F = torch.where(accepted, F, batch.F)
-    batch.A = torch.where(accepted[:, None, None], A, batch.A)
-    batch.g = torch.where(accepted[:, None], g, batch.g)
-    # A tiny predicted decrease under light damping means a stationary point; under heavy damping
-    # it only means a short step, and the search goes on until the damping is exhausted.
-    negligible = predicted <= NEGLIGIBLE * batch.F
-    converged = (small & (batch.damping <= 1)) | (negligible & ~accepted)
+    code = torch.full_like(batch.problem, -1)
+    if accepted.all():
+        batch.s, batch.F, batch.A, batch.g = trial, F, A, g
+    else:
+        batch.s = torch.where(accepted[:, None], trial, batch.s)
+        batch.F = torch.where(accepted, F, batch.F)
+        batch.A = torch.where(accepted[:, None, None], A, batch.A)
+        batch.g = torch.where(accepted[:, None], g, batch.g)
+        code[(predicted <= NEGLIGIBLE * batch.F) & ~accepted] = SolverStatus.CONVERGED
     batch.damping, batch.growth = update_damping(gain, batch.damping, batch.growth)
-    code = torch.where(converged, int(SolverStatus.CONVERGED), -1)
-    return torch.where(batch.damping > MAX_DAMPING, int(SolverStatus.STALLED), code)
+    code[batch.damping > MAX_DAMPING] = SolverStatus.STALLED
+    return code
 
 
-def _normal_equations(
-    residual: Residual, s: Tensor, problem: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    r, J = residual(s, problem)
-    transposed = J.transpose(-2, -1)
-    return r.square().sum(-1), transposed @ J, (transposed @ r[..., None]).squeeze(-1)
+def _finite(F: Tensor, A: Tensor, g: Tensor) -> Tensor:
+    """Return whether all numbers of a model are finite, `(n,)`: their sum is then, up to 1e308."""
+    return torch.isfinite(F + g.sum(-1) + A.sum((-2, -1)))
