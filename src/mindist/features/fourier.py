@@ -34,7 +34,9 @@ from torch import Tensor
 from mindist.threads import each_in_a_thread
 
 # Bytes of phases computed at once: their cosines and sines are taken before they leave the cache.
-BLOCK_BYTES = 2**19
+# Time of the mean at D = 2, K = 512, relative to the bare multiply and cosine: 1.7 in blocks of
+# 2^17 bytes, 1.31 of 2^19, 1.19 of 2^21.
+BLOCK_BYTES = 2**21
 
 # Of a Sobol sequence, at most. In 256 dimensions its kernel error is that of independent draws, in
 # 1,024 it is larger; orthogonal frequencies are better from 16 on (docs/method.md, "Features"). The
@@ -129,7 +131,8 @@ class FourierFeatures:
             size = self._block_rows(x)
             phase = x.new_empty(min(size, len(rows)), weight.shape[1])
             for block, out in zip(rows.split(size), features.split(size), strict=True):
-                _waves(block, weight, phase, out).mul_(self.scale)
+                _waves(block, weight, phase, *out.chunk(2, dim=1))
+            features.mul_(self.scale)
         return features.reshape(*batch_shape, self.num_features)
 
     @torch.no_grad()
@@ -139,25 +142,28 @@ class FourierFeatures:
         Cache-sized blocks of observations are embedded and summed, on as many threads as torch
         has; beyond input and output this takes a few MB for each thread, whatever B and N are.
         """
-        (num, num_obs), K, weight = x.shape[:2], self.num_features, self.weight.to(x.dtype)
-        rows = self._block_rows(x)
+        (num, num_obs), weight = x.shape[:2], self.weight.to(x.dtype)
+        half, rows = weight.shape[1], self._block_rows(x)
         parts = max(1, -(-num_obs // rows))  # of each dataset
         length = -(-num_obs // parts)  # observations of a part
         group = max(1, rows // max(1, num_obs))  # whole datasets at a time
-        sums = x.new_zeros(num, parts, K)
+        sums = x.new_zeros(num, parts, 2, half)
         blocks = [(b, part) for b in range(0, num, group) for part in range(parts)]
 
         def add_up(some: list[tuple[int, int]]) -> None:
-            phase, wave = (x.new_empty(group * length, size) for size in (weight.shape[1], K))
+            phase, wave = x.new_empty(2, min(group, num) * length, half)
             for b, part in some:
                 block = x[b : b + group, part * length : (part + 1) * length]
-                out = wave[: block.shape[0] * block.shape[1]]
-                _waves(block.reshape(len(out), len(weight)), weight, phase, out)
-                torch.sum(out.view(*block.shape[:2], K), 1, out=sums[b : b + group, part])
+                shape = (*block.shape[:2], half)
+                data = block.reshape(shape[0] * shape[1], len(weight))
+                # The sines take the place of the phases.
+                cosine, sine = _waves(data, weight, phase, wave[: len(data)], phase[: len(data)])
+                torch.sum(cosine.view(shape), 1, out=sums[b : b + group, part, 0])
+                torch.sum(sine.view(shape), 1, out=sums[b : b + group, part, 1])
 
         threads = min(torch.get_num_threads(), len(blocks))
         each_in_a_thread(add_up, [blocks[i::threads] for i in range(threads)])
-        return sums.sum(1).mul_(self.scale / max(1, num_obs))
+        return sums.sum(1).flatten(1).mul_(self.scale / max(1, num_obs))
 
     @property
     def scale(self) -> float:
@@ -168,18 +174,19 @@ class FourierFeatures:
         return max(1, BLOCK_BYTES // max(1, self.weight.shape[1] * x.element_size()))
 
 
-def _waves(rows: Tensor, weight: Tensor, phase: Tensor, out: Tensor) -> Tensor:
-    """Write cosines, then sines, of `(n, D)` times `(D, H)` to `out` `(n, 2 H)`; return it."""
+def _waves(
+    rows: Tensor, weight: Tensor, phase: Tensor, cosine: Tensor, sine: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Write cosines and sines of `(n, D)` times `(D, H)`; the sines may replace the phases."""
     phase = torch.mm(rows, weight, out=phase[: len(rows)])
-    cosine, sine = out.chunk(2, dim=1)
-    if out.dtype == torch.float32 and out.device.type == "cpu":
-        # NumPy's float32 cosine takes .5 ns, torch's 1.3 ns; in float64 it is the other way round.
+    if phase.dtype == torch.float32 and phase.device.type == "cpu":
+        # NumPy's float32 cosine takes .5 ns, torch's 1.3 ns; in float64 torch's is the faster.
         np.cos(phase.numpy(), out=cosine.numpy())
         np.sin(phase.numpy(), out=sine.numpy())
     else:
         torch.cos(phase, out=cosine)
         torch.sin(phase, out=sine)
-    return out
+    return cosine, sine
 
 
 def _sobol_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
