@@ -15,7 +15,7 @@ from mindist.decoders import RidgeDecoder
 from mindist.decoders.normal_equations import Gram, Moments, RidgePath
 from mindist.decoders.ridge import begin_together
 from mindist.features import sources
-from mindist.features.reservoir import Reservoir
+from mindist.features.stream import Reservoir
 
 
 def filled(chunks, capacity=50, seed=0):

@@ -156,7 +156,7 @@ def test_large_banks_are_simulated_in_chunks(monkeypatch, tmp_path):
     assert torch.equal(torch.cat(list(simulations.x)), torch.cat(list(simulations.x)))
     streamed = get_method(Store(tmp_path / "b"), BANK, recipe)
     first, second = (m.sample_batched((5,), x_obs, seed=0) for m in (held, streamed))
-    # The bandwidth is the median over other datasets: see mindist.features.stream.
+    # The bandwidth is the median over other datasets: see mindist.features.sources.
     torch.testing.assert_close(first, second, atol=0.05, rtol=0.05)
 
 

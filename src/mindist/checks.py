@@ -101,7 +101,7 @@ def warn_dropped(dropped: int, total: int) -> None:
             "NaN or infinite values. If the simulator fails for some parameters, the posterior "
             "was trained without them too; check that it was.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

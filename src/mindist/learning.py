@@ -26,7 +26,7 @@ from mindist.decoders import RidgeDecoder
 from mindist.decoders.ridge import begin_together
 from mindist.detection import MAX_LEARNED, MAX_NULL, Detector, NullDistances
 from mindist.features.embedding import Embedding
-from mindist.features.stream import EmbeddedSimulations
+from mindist.features.stream import EmbeddedSimulations, EmbeddedStream
 from mindist.fitted import Fitted
 from mindist.protocols import Decoder
 from mindist.summarise import Summariser
@@ -62,7 +62,16 @@ class Learner:
         self._combined = detector == "combined" and self.one_pass
         self._alpha, self._generator = alpha, generator
 
-    def begin(self, s: Tensor, z_bar: Tensor, points: Tensor | None, embedding: Embedding) -> None:
+    def learn(self, stream: EmbeddedStream) -> None:
+        """Begin with the leading simulations of a stream, then add the others chunk by chunk."""
+        chunks = iter(stream)
+        self._begin(stream.embedding, *next(chunks))
+        for s, z_bar, *_ in chunks:
+            self._add(s, z_bar)
+
+    def _begin(
+        self, embedding: Embedding, s: Tensor, z_bar: Tensor, points: Tensor | None = None
+    ) -> None:
         """Hold out 5% of the leading simulations, and begin to fit the decoders to the others."""
         size = checks.calibration_size(len(s), CALIBRATION_FRACTION, self._alpha)
         order = torch.randperm(len(s), generator=self._generator).to(s.device)
@@ -86,7 +95,7 @@ class Learner:
         if fits:
             begin_together(self._summing, s[rest], [z for _, z in fits], generator=self._generator)
 
-    def add(self, s: Tensor, z_bar: Tensor) -> None:
+    def _add(self, s: Tensor, z_bar: Tensor) -> None:
         """Add further simulations to the fits."""
         wide, local = self._split(z_bar)
         for decoder in self._summing:

@@ -39,11 +39,10 @@ from mindist.adapting import adapt_block
 from mindist.choosing import EmbeddingRule
 from mindist.decoders import DECODERS
 from mindist.features.bandwidth import parse_bandwidth
-from mindist.features.banks import read_bank
 from mindist.features.embedding import Embedding
 from mindist.features.representation import REPRESENTATIONS
-from mindist.features.sources import Source, read_data
-from mindist.features.stream import embed_simulations
+from mindist.features.sources import Source, read_data, read_simulation_bank
+from mindist.features.stream import EmbeddedStream
 from mindist.fitted import Fitted
 from mindist.learning import Learner
 from mindist.protocols import (
@@ -261,18 +260,23 @@ class MinimumDistance:
         decoder, summarise = copy.deepcopy(self.decoder), Summariser(self.summary)
         if hasattr(decoder, "progress"):
             decoder.progress = progress
-
-        def choose(sample: Tensor, s_sample: Tensor) -> Embedding:
-            return self._rule.choose(sample, s_sample, summarise, sampling).to(self.device)
-
         source: Source
         if is_bank(x):
-            source = read_bank(x, s, summarise, self.device)
+            source = read_simulation_bank(x, s, summarise, self.device)
         else:
             source = read_data(x, s, summarise, sampling, self.device)
+        chosen = self._rule.choose(*source.sample, summarise, sampling).to(self.device)
         learner = Learner(decoder, detector=self.detector, alpha=self.alpha, generator=learning)
-        simulations = embed_simulations(source, choose, learner, seed=self.seed, progress=progress)
-        self.fitted_ = learner.finish(simulations, summarise, self.seed)
+        stream = EmbeddedStream(
+            source,
+            source.embedding(chosen),
+            num_points=learner.num_points,
+            keep_all=not learner.one_pass,
+            seed=self.seed,
+            progress=progress,
+        )
+        learner.learn(stream)
+        self.fitted_ = learner.finish(stream.kept(), summarise, self.seed)
         return self
 
     def choose_embedding(self, x: Array, s: Array | None = None) -> Embedding:

@@ -15,32 +15,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from mindist.features.kernel import gaussian_kernel
+
 MAX_OWN = 1_000  # observations of a dataset that its own density is averaged over
 BLOCK_ELEMENTS = 2**22  # kernel values computed at once, and kept if they are all: 32 MB
-EXACT = "donot_use_mm_for_euclid_dist"
-LOST = 1e-10  # the largest error of a squared distance by products, in units of the bandwidth's
-
-
-def squared_distances(points: Tensor, few: Tensor, unit: float) -> Tensor:
-    r"""Squared distances `(B, n, S)` between points `(B, n, D)` and `(B, S, D)`, float64.
-
-    As :math:`|x|^2 + |y|^2 - 2 x \cdot y` about the mean, ten times faster in many dimensions, but
-    only where no point is so far that the rounding of its square matters next to `unit` squared.
-
-    Example:
-        >>> x = torch.tensor([[[0.0, 0.0], [3.0, 4.0]]]).double()
-        >>> squared_distances(x, x, unit=1.0)
-        tensor([[[ 0., 25.],
-                 [25.,  0.]]], dtype=torch.float64)
-    """
-    centre = few.mean(1, keepdim=True)
-    x, y = points - centre, few - centre
-    x_norm, y_norm = x.square().sum(2), y.square().sum(2)
-    largest = x_norm.amax() + y_norm.amax() if x_norm.numel() else 0.0
-    if not largest * torch.finfo(torch.float64).eps <= LOST * unit**2:
-        return torch.cdist(points, few, compute_mode=EXACT).square_()
-    squared = torch.baddbmm(x_norm[:, :, None] + y_norm[:, None], x, y.mT, alpha=-2)
-    return squared.clamp_(min=0)
 
 
 @dataclass(frozen=True)
@@ -122,8 +100,7 @@ class OwnKernel:
 
     def _between(self, points: Tensor, datasets: slice = slice(None)) -> Tensor:
         few = self.seen[datasets, :: self._every].double()
-        squared = squared_distances(points.double(), few, self.bandwidth)
-        return squared.mul_(-0.5 / self.bandwidth**2).exp_()
+        return gaussian_kernel(points.double(), few, self.bandwidth)
 
     def _blocks(self) -> Iterator[tuple[slice, slice, Tensor]]:
         """Datasets, observations, and the kernel `(b, n, S)` between them and the few."""

@@ -55,6 +55,7 @@ class Observations:
     share: Tensor
 
     @classmethod
+    @torch.no_grad()
     def of(
         cls,
         embedding: Embedding,

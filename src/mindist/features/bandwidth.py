@@ -20,19 +20,17 @@ import torch
 from torch import Tensor
 
 from mindist import checks
+from mindist.features.kernel import squared_distances
 
 # 2,000 pooled observations give 2e6 pairs: the relative error of the median is about
 # 1/sqrt(2000), 2%, and the distances take 16 MB.
 MAX_OBSERVATIONS = 2_000
-PRODUCT_DIMENSIONS = (
-    8  # in more a product is faster: 40 ms for 76 at D = 25, .21 s for .48 at 1,024
-)
-CANCELLED = 1e-6  # of the squared norms: the distance still has 10 digits
+CANCELLED = 1e-6  # of the largest squared distance: a product still has 10 digits of the others
 NUMBER = r"\d*\.?\d+"
 
 
 def median_distance(x: Tensor, generator: torch.Generator) -> float:
-    """Median pairwise distance of at most 2,000 observations pooled over datasets.
+    """Return the median pairwise distance of at most 2,000 observations pooled over datasets.
 
     Arguments:
         x: Simulated datasets `(M, N, *event)`.
@@ -50,11 +48,16 @@ def median_distance(x: Tensor, generator: torch.Generator) -> float:
     chosen = torch.randperm(len(pooled), generator=generator)[:MAX_OBSERVATIONS].to(x.device)
     points = pooled[chosen].double()
     unit = power_of_two(float(points.abs().median()))  # squares are then numbers
-    return unit * float(_distances(points / unit).median())
+    points /= unit
+    squared = squared_distances(points, points, unit=math.inf)
+    median = squared[torch.ones_like(squared, dtype=torch.bool).triu(1)].median().sqrt()
+    if not median.square() > CANCELLED * squared.max():
+        median = torch.nn.functional.pdist(points).median()
+    return unit * float(median)
 
 
 def power_of_two(size: float) -> float:
-    """The power of two below a size, by which a division is exact; 1 where the size is 0.
+    """Return the power of two below a size, by which a division is exact; 1 for a size of 0.
 
     Example:
         >>> power_of_two(5.0), power_of_two(1e-30) == 2.0**-100, power_of_two(0.0)
@@ -63,24 +66,8 @@ def power_of_two(size: float) -> float:
     return math.ldexp(1.0, math.frexp(size)[1] - 1) if 0 < size < math.inf else 1.0
 
 
-def _distances(x: Tensor) -> Tensor:
-    """Distances of all pairs of points `(n, D)`, float64.
-
-    In many dimensions by a matrix product around the mean, `||x||^2 + ||y||^2 - 2 x.y`, unless most
-    points are so near to each other, beside their distance from the mean, that it would cancel.
-    """
-    if x.shape[1] > PRODUCT_DIMENSIONS:
-        x = x - x.mean(0)
-        norms = x.square().sum(1)
-        square = (norms[:, None] + norms - 2 * (x @ x.T)).clamp_min(0)
-        pairs = square[torch.ones_like(square, dtype=torch.bool).triu(1)]
-        if len(pairs) and pairs.median() > CANCELLED * norms.mean():
-            return pairs.sqrt()
-    return torch.nn.functional.pdist(x)
-
-
 def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -> float:
-    """The bandwidth that a rule gives on simulated datasets.
+    """Return the bandwidth that a rule gives on simulated datasets.
 
     Arguments:
         rule: A positive number, `"median"`, or a multiple such as `"0.5 median"`; an efficiency
@@ -102,7 +89,7 @@ def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -
 
 
 def parse_bandwidth(rule: float | str) -> float:
-    """The number in a bandwidth rule: the bandwidth itself, or the multiple of the median.
+    """Return the number in a bandwidth rule: the bandwidth, or the multiple of the median.
 
     NaN for an efficiency, whose multiple only simulations tell.
 
@@ -114,21 +101,16 @@ def parse_bandwidth(rule: float | str) -> float:
         if efficiency_share(rule) is not None:
             return math.nan
         match = re.fullmatch(rf"\s*({NUMBER})?\s*\*?\s*median\s*", rule)
-        if match is None:
-            raise checks.bad_bandwidth_rule(rule)
-        return _within(float(match.group(1) or 1.0), rule)
-    return _within(checks.number(rule, "bandwidth", checks.BANDWIDTHS), rule)
-
-
-def _within(value: float, rule: object) -> float:
-    """A positive number whose square is one too."""
+        value = float(match.group(1) or 1.0) if match else 0.0
+    else:
+        value = checks.number(rule, "bandwidth", checks.BANDWIDTHS)
     if not (0 < value < math.inf):
         raise checks.bad_bandwidth_rule(rule)
     return checks.positive_bandwidth(value)
 
 
 def efficiency_share(rule: float | str) -> float | None:
-    """The share in a rule such as `"95% efficient"`, between 0 and 1; None for any other rule.
+    """Return the share in a rule such as `"95% efficient"`, in (0, 1); None for other rules.
 
     Example:
         >>> efficiency_share("95% efficient"), efficiency_share("median")

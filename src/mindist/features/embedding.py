@@ -10,7 +10,7 @@ contaminated observations from clean ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mindist.features.fourier import FourierFeatures
+from mindist.features.kernel import gaussian_kernel
 from mindist.features.representation import Representation, restore_representation
 from mindist.protocols import State
 
@@ -30,6 +31,8 @@ CHUNK_BYTES = 2**24  # of raw data represented at once
 LOCAL_MULTIPLES = (0.35, 0.5, 0.7)
 DENSITY = 0.2
 
+TOLERANCE = 1e-6  # what another machine's rounding of a median may change of two equal embeddings
+
 
 @dataclass(frozen=True)
 class Embedding:
@@ -37,7 +40,7 @@ class Embedding:
 
     Arguments:
         features: Random Fourier features of the wide kernel.
-        local: Of the local kernel, or None where the wide one serves.
+        local: Those of the local kernel, or None where the wide one serves.
         representation: What the kernels see of an observation; None for the observation itself.
 
     Example:
@@ -53,9 +56,7 @@ class Embedding:
     @property
     def event_shape(self) -> torch.Size:
         """The shape of one observation."""
-        if self.representation is None:
-            return self.features.event_shape
-        return self.representation.event_shape
+        return (self.representation or self.features).event_shape
 
     @property
     def num_features(self) -> int:
@@ -63,72 +64,58 @@ class Embedding:
         return self.features.num_features
 
     @property
-    def density(self) -> FourierFeatures:
-        """The features that estimate densities: the local kernel's, where there is one."""
-        return self.features if self.local is None else self.local
-
-    def represent(self, x: Tensor) -> Tensor:
-        """What the kernels see, `(..., D)`, of observations `(..., *event)`."""
-        if self.representation is not None:
-            return self.representation(x)
-        return x.flatten(x.dim() - len(self.event_shape)) if self.event_shape else x[..., None]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Wide features `(..., K)` of observations `(..., *event)`."""
-        return self.features(self._event(self.represent(x)))
-
-    @torch.no_grad()
-    def mean(self, x: Tensor) -> Tensor:
-        """Mean embeddings `(B, total)` of datasets `(B, N, *event)`, wide, then local.
-
-        Beyond input and output memory holds `CHUNK_BYTES` of data, represented, and a few MB.
-        """
-        size = max(1, CHUNK_BYTES // max(1, x[:1].nbytes))
-        if x.shape[0] <= size:
-            return self._mean(self.represent(x))
-        z_bar = x.new_empty(len(x), self.total)
-        for block, result in zip(x.split(size), z_bar.split(size), strict=True):
-            result.copy_(self._mean(self.represent(block)))
-        return z_bar
-
-    def _mean(self, seen: Tensor) -> Tensor:
-        """The same of represented observations `(B, N, D)`."""
-        return torch.cat([z.mean(self._event(seen)) for z in self._kernels], dim=1)
-
-    @property
     def total(self) -> int:
         """The length of a mean embedding, both kernels together."""
-        return sum(self._sizes)
+        return sum(z.num_features for z in self._kernels)
 
-    def split(self, z_bar: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The wide and the local part of mean embeddings `(B, total)`."""
-        if self.local is None:
-            return z_bar, None
-        wide, local = z_bar.split(self._sizes, dim=1)
-        return wide, local
+    @property
+    def density(self) -> FourierFeatures:
+        """The features that estimate densities: the local kernel's, where there is one."""
+        return self.local or self.features
 
     @property
     def _kernels(self) -> tuple[FourierFeatures, ...]:
         return (self.features,) if self.local is None else (self.features, self.local)
 
-    @property
-    def _sizes(self) -> list[int]:
-        return [z.num_features for z in self._kernels]
+    def represent(self, x: Tensor) -> Tensor:
+        """Return what the kernels see, `(..., D)`, of observations `(..., *event)`."""
+        if self.representation is not None:
+            return self.representation(x)
+        return x.flatten(x.dim() - len(self.event_shape)) if self.event_shape else x[..., None]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return wide features `(..., K)` of observations `(..., *event)`."""
+        return self.features(self._event(self.represent(x)))
+
+    @torch.no_grad()
+    def mean(self, x: Tensor) -> Tensor:
+        """Return mean embeddings `(B, total)` of datasets `(B, N, *event)`, wide, then local.
+
+        Beyond input and output memory holds `CHUNK_BYTES` of data, represented, and a few MB.
+        """
+        z_bar = x.new_empty(len(x), self.total)
+        size = max(1, CHUNK_BYTES // max(1, x[:1].nbytes))
+        for block, result in zip(x.split(size), z_bar.split(size), strict=True):
+            seen = self._event(self.represent(block))
+            torch.cat([z.mean(seen) for z in self._kernels], dim=1, out=result)
+        return z_bar
+
+    def split(self, z_bar: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the wide and the local part of mean embeddings `(B, total)`."""
+        if self.local is None:
+            return z_bar, None
+        return z_bar[:, : self.num_features], z_bar[:, self.num_features :]
 
     def _event(self, seen: Tensor) -> Tensor:
         return seen.reshape(*seen.shape[:-1], *self.features.event_shape)
 
     def to(self, device: torch.device) -> Embedding:
-        """The same on another device."""
-        return replace(
-            self,
-            features=self.features.to(device),
-            local=None if self.local is None else self.local.to(device),
-            representation=None if self.representation is None else self.representation.to(device),
-        )
+        """Return the same on another device."""
+        parts = {name: part and part.to(device) for name, part in vars(self).items()}
+        return replace(self, **parts)
 
     def state(self) -> State:
-        """Plain values and tensors that rebuild it, all but a function as representation.
+        """Return plain values and tensors that rebuild it, but no function as representation.
 
         Example:
             >>> wide = FourierFeatures.draw((2,), 4, bandwidth=1.0, generator=torch.Generator())
@@ -174,11 +161,11 @@ class Embedding:
 
 
 def local_multiple(seen: Tensor, bandwidth: float) -> float | None:
-    """The multiple of the wide bandwidth for the local kernel; None where none is narrow enough.
+    """Return the multiple of the wide bandwidth for the local kernel; None if none serves.
 
     Arguments:
         seen: Represented datasets `(M, N, D)`.
-        bandwidth: Of the wide kernel.
+        bandwidth: That of the wide kernel.
 
     Example:
         >>> x = torch.tensor([[[0.0], [1.0]]])
@@ -186,15 +173,73 @@ def local_multiple(seen: Tensor, bandwidth: float) -> float | None:
         (0.7, 0.35, None)
     """
     first = seen[:200, :50].double()
-    squared = torch.cdist(first, first).square()
-    off = ~torch.eye(first.shape[1], dtype=torch.bool, device=seen.device)
-    if not off.any():
+    num = first.shape[1]
+    if num < 2:
         return None
     for multiple in LOCAL_MULTIPLES:
-        density = torch.exp(-squared[:, off] / (2 * (multiple * bandwidth) ** 2)).mean()
-        if density >= DENSITY:
+        kernel = gaussian_kernel(first, first, multiple * bandwidth)
+        # Without the diagonal: an observation is not its own neighbour.
+        if (kernel.sum((1, 2)).mean() - num) / (num * (num - 1)) >= DENSITY:
             return multiple
     return None
 
 
-__all__ = ["Embedding", "local_multiple"]
+def first_difference(stored: State, wanted: State) -> str | None:
+    """Return the first setting of `MinimumDistance` in which two embeddings differ.
+
+    Embeddings on disk can only be learned from if they were made with what will embed the observed
+    data; where they were not, a user wants to know which setting to change.
+
+    Arguments:
+        stored: The `state()` of what embedded a simulation bank.
+        wanted: That of what the estimator would embed with.
+
+    Returns:
+        A few words such as "num_features (64 in the bank, 512 here)"; None where they agree.
+
+    Example:
+        >>> few, many = ({"features.weight": torch.ones(2, half)} for half in (2, 4))
+        >>> first_difference(({"fitted_bandwidth": 1.0}, few), ({"fitted_bandwidth": 1.0}, many))
+        'num_features (4 in the bank, 8 here)'
+    """
+    return next(_differences(stored, wanted), None)
+
+
+def _differences(stored: State, wanted: State) -> Iterator[str]:
+    (config, tensors), (other, others) = stored, wanted
+
+    def compared(setting: str, was: object, now: object) -> Iterator[str]:
+        if was != now:
+            yield f"{setting} ({was} in the bank, {now} here)"
+
+    names = (repr(c.get("representation", {}).get("name", "raw")) for c in (config, other))
+    yield from compared("representation", *names)
+    sizes = (2 * t["features.weight"].shape[1] for t in (tensors, others))
+    yield from compared("num_features", *sizes)
+    for key, setting in (("fitted_bandwidth", "bandwidth"), ("local_bandwidth", "local")):
+        was, now = config.get(key), other.get(key)
+        if was is None or now is None or abs(was - now) > TOLERANCE * abs(now):
+            yield from compared(setting, *map(_width, (was, now)))
+    for name in sorted(tensors.keys() | others.keys()):
+        if name in tensors and name in others and _same(tensors[name], others[name]):
+            continue
+        if name.endswith("features.weight"):
+            yield "frequencies or seed (other random features in the bank than here)"
+        else:
+            yield f"representation (fitted to other simulations: {name})"
+
+
+def _width(value: float | None) -> str:
+    return "none" if value is None else f"a kernel of width {value:.6g}"
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    one, other = one.detach().cpu().double(), other.detach().cpu().double()
+    finite = torch.isfinite(other)
+    largest = other[finite].abs().max() if finite.any() else 0.0
+    return bool(((one == other) | ((one - other).abs() <= TOLERANCE * largest)).all())
+
+
+__all__ = ["Embedding", "first_difference", "local_multiple"]

@@ -1,29 +1,38 @@
-"""Where simulated datasets come from: one array, or an iterator of chunks; a bank is in `banks`.
+"""Where simulated datasets come from: an array, an iterator of chunks, or a simulation bank.
 
 A source gives a sample of datasets, on which what has to be known before the first embedding is
-chosen, and then all datasets, chunk by chunk, those with NaN left out. The sample of an array is
-random; an array of more than `MAX_KEPT` datasets is read in random order, so that its order does
-not matter. The sample of an iterator are its leading datasets: it has to come in random order.
+chosen, and then all datasets, embedded chunk by chunk, those with NaN left out. The sample of an
+array is random; an array of more than `MAX_KEPT` datasets is read in random order, so that its
+order does not matter. The sample of an iterator are its leading datasets: it has to come in random
+order. A simulation bank stores the mean embeddings of its datasets, and the datasets themselves
+only where that was asked for: its embeddings serve if they were made with the embedding that an
+estimator's settings give on the pilot, the first datasets, which every bank keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.features.embedding import Embedding
+from mindist.features.embedding import Embedding, first_difference
+from mindist.features.embedding_layout import check_embedding
+from mindist.features.representation import Encoded
+from mindist.protocols import State, StoredChunk, StoredSimulations
+from mindist.storage import damaged
 from mindist.summarise import Summariser
 
 CHUNK_BYTES = 2**24  # of data summarised and embedded at once from an array
 SAMPLE_DATASETS = 1_000  # seen before the bandwidth is chosen
 SAMPLE_BYTES = 2**26
+PROBES = 3  # datasets on which stored summaries and embeddings are checked
 # 80 MB of embeddings in two kernels of 512 features. The level of a test that is calibrated on as
 # many has a standard deviation of .0015 at .05.
 MAX_KEPT = 20_000
@@ -46,10 +55,6 @@ class Embedded:
     lost: int
 
 
-Choose = Callable[[Tensor, Tensor], Embedding]
-"""Chooses an embedding on datasets `(m, N, *event)` and their summaries `(m, d_s)`."""
-
-
 class Source(Protocol):
     """Simulations that are read once."""
 
@@ -59,17 +64,17 @@ class Source(Protocol):
 
     @property
     def total(self) -> int | None:
-        """How many datasets there are, if that is known."""
+        """The number of datasets, if it is known."""
 
     @property
     def shuffled(self) -> bool:
-        """Whether they are read in an order drawn for it: the leading ones are a uniform sample."""
+        """Whether they are read in a random order: the leading ones are a uniform sample."""
 
-    def embedding(self, choose: Choose) -> Embedding:
-        """What to embed with: what `choose` chooses on the sample, or what is stored."""
+    def embedding(self, chosen: Embedding) -> Embedding:
+        """Return what to embed with: `chosen`, or what is stored and agrees with it."""
 
     def embed(self, embedding: Embedding, num_points: int) -> Iterator[Embedded]:
-        """All datasets, embedded, with the first `num_points` observations of each."""
+        """Embed all datasets; keep the first `num_points` observations of each."""
 
 
 Chunk = tuple[Tensor, Tensor, int]
@@ -78,13 +83,13 @@ Chunk = tuple[Tensor, Tensor, int]
 
 @dataclass(frozen=True)
 class DataSource:
-    """Datasets in memory, or from an iterator.
+    """Datasets in memory, or from an iterator; `read_data` makes it.
 
     Arguments:
-        sample: As of any `Source`.
+        sample: As for any `Source`.
         chunks: All datasets.
-        total: As of any `Source`.
-        shuffled: As of any `Source`.
+        total: As for any `Source`.
+        shuffled: As for any `Source`.
     """
 
     sample: tuple[Tensor, Tensor]
@@ -92,12 +97,12 @@ class DataSource:
     total: int | None
     shuffled: bool
 
-    def embedding(self, choose: Choose) -> Embedding:
-        """What `choose` chooses on the sample."""
-        return choose(*self.sample)
+    def embedding(self, chosen: Embedding) -> Embedding:
+        """Return `chosen`."""
+        return chosen
 
     def embed(self, embedding: Embedding, num_points: int) -> Iterator[Embedded]:
-        """All datasets, embedded."""
+        """Embed all datasets."""
         for data, summary, lost in self.chunks:
             if not len(data):
                 yield Embedded(summary, data.new_empty(0, embedding.total), None, lost)
@@ -110,13 +115,13 @@ class DataSource:
 def read_data(
     x: Any, s: Any, summarise: Summariser, generator: torch.Generator, device: torch.device
 ) -> DataSource:
-    """The source for what `MinimumDistance.fit` was given.
+    """Return the source for an array or an iterator that `MinimumDistance.fit` was given.
 
     Arguments:
         x: Datasets `(M, N, *event)`, or an iterable of chunks of datasets, or of pairs of a chunk
             of datasets and a chunk of summaries.
         s: Summaries `(M, d_s)` of an array `x`, or None to compute them.
-        summarise: Summaries `(m, d_s)` of a chunk of datasets.
+        summarise: The summary function.
         generator: Chooses the sample of an array.
         device: Where to compute.
     """
@@ -127,12 +132,16 @@ def read_data(
         return DataSource(_joined(leading), chain(leading, chunks), None, False)
     checks.simulations(checks.as_tensor(x[:1], "x"))
     order = torch.randperm(len(x), generator=generator)
-    sample = _joined(_random_datasets(x, s, order, summarise, device))
+    if s is not None:
+        s = checks.summaries(s, len(x), name="s")
+        next(_chunks([(x[:3], s[:3])], summarise, device))  # an error is about the first ones
+    some = _pick(x, s, order[:SAMPLE_DATASETS])
+    sample = _joined(list(_chunks([some], summarise, device)))
     return DataSource(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
 
 
 def _joined(leading: list[Chunk]) -> tuple[Tensor, Tensor]:
-    """The first finite datasets and their summaries, as many as a sample needs."""
+    """Return the first finite datasets and their summaries, as many as a sample needs."""
     usable = [(data, summary) for data, summary, _ in leading if len(data)]
     if not usable:
         raise checks.no_simulations()
@@ -143,35 +152,36 @@ def _joined(leading: list[Chunk]) -> tuple[Tensor, Tensor]:
 def _chunks(
     pairs: Iterable[tuple[Any, Any]], summarise: Summariser, device: torch.device
 ) -> Iterator[Chunk]:
-    """Chunks of finite simulations; NaN is dropped before it reaches the summary, and after."""
+    """Yield chunks of finite simulations: NaN is dropped before and after the summary."""
     checked = False
     for data, summary in pairs:
-        tensor = checks.simulations(checks.as_tensor(data, "x")).to(device)
+        tensor, numpy = checks.simulations(checks.as_tensor(data, "x")).to(device), _is_numpy(data)
         finite = checks.finite_rows(tensor.flatten(1))
         if summary is not None:
             summary = checks.summaries(summary, len(tensor), name="s").to(device)
             if not checked and bool(finite.any()):
-                few, kind = finite.nonzero()[:3, 0], isinstance(data, np.ndarray)
-                checks.given_summaries(summary[few], summarise(tensor[few], prefer_numpy=kind))
+                few = finite.nonzero()[:3, 0]
+                checks.given_summaries(summary[few], summarise(tensor[few], prefer_numpy=numpy))
                 checked = True
             finite = finite & torch.isfinite(summary).all(1)
         lost = int((~finite).sum())
         tensor = tensor[finite] if lost else tensor
         if not len(tensor):
             yield tensor, tensor.new_empty(0, 0), lost
-            continue
-        if summary is None:
-            summary = summarise(tensor, prefer_numpy=isinstance(data, np.ndarray))
+        elif summary is None:
+            summary = summarise(tensor, prefer_numpy=numpy)
             usable = torch.isfinite(summary).all(1)
             yield tensor[usable], summary[usable], lost + int((~usable).sum())
         else:
             yield tensor, summary[finite], lost
 
 
+def _is_numpy(data: Any) -> bool:
+    return isinstance(data, np.ndarray)
+
+
 def _array(x: Any, s: Any, order: Tensor) -> Iterator[tuple[Any, Any]]:
-    """Chunks of an array and its summaries; where it is large, first a random sample of it."""
-    if s is not None:
-        s = checks.summaries(s, len(x), name="s")
+    """Yield chunks of an array and its summaries; of a large one, a random sample first."""
     size = max(1, CHUNK_BYTES // max(1, checks.as_tensor(x[:1], "x").numel() * 4))
     if len(x) <= MAX_KEPT:
         for first in range(0, len(x), size):
@@ -179,16 +189,17 @@ def _array(x: Any, s: Any, order: Tensor) -> Iterator[tuple[Any, Any]]:
         return
     for part in order.tensor_split([MAX_KEPT]):
         for rows in part.sort().values.split(size):
-            yield _pick(x, rows), None if s is None else s[rows]
+            yield _pick(x, s, rows)
 
 
-def _pick(x: Any, rows: Tensor) -> Any:
-    """Some datasets of a tensor or a NumPy array."""
-    return x[rows.to(x.device)] if isinstance(x, Tensor) else x[rows.numpy()]
+def _pick(x: Any, s: Tensor | None, rows: Tensor) -> tuple[Any, Any]:
+    """Return some datasets of a tensor or a NumPy array, and their summaries."""
+    data = x[rows.numpy()] if _is_numpy(x) else x[rows.to(x.device)]
+    return data, None if s is None else s[rows]
 
 
 def _pairs(x: Any, s: Any) -> Iterator[tuple[Any, Any]]:
-    """Chunks of an iterator, each with its summaries or None."""
+    """Yield chunks of an iterator, each with its summaries or None."""
     if not isinstance(x, Iterable):
         checks.as_tensor(x, "x")
     if s is not None:
@@ -201,7 +212,7 @@ def _pairs(x: Any, s: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _leading(chunks: Iterator[Chunk]) -> list[Chunk]:
-    """The first chunks, until they hold enough datasets to choose a bandwidth."""
+    """Return the first chunks, until they hold enough datasets to choose a bandwidth."""
     leading: list[Chunk] = []
     count = size = 0
     for chunk in chunks:
@@ -212,16 +223,150 @@ def _leading(chunks: Iterator[Chunk]) -> list[Chunk]:
     return leading
 
 
-def _random_datasets(
-    x: Any, s: Any, order: Tensor, summarise: Summariser, device: torch.device
-) -> list[Chunk]:
-    """The first datasets of an array in a random order, with their summaries."""
+# ---------------------------------------------------------------------------- simulation banks
+
+
+@dataclass(frozen=True)
+class SimulationBankSource:
+    """The datasets of a simulation bank; `read_simulation_bank` makes and checks it.
+
+    Arguments:
+        bank: The simulation bank.
+        sample: Its pilot: datasets `(m, N, *event)` and their summaries `(m, d_s)`.
+        device: Where to compute.
+    """
+
+    bank: StoredSimulations
+    sample: tuple[Tensor, Tensor]
+    device: torch.device
+    shuffled: ClassVar[bool] = False
+
+    @property
+    def total(self) -> int:
+        """The number of datasets."""
+        return len(self.bank)
+
+    def embedding(self, chosen: Embedding) -> Embedding:
+        """Return the bank's own embedding where it agrees with `chosen`, else `chosen`."""
+        difference, state = self._difference(chosen), self._state
+        if difference is None and state is not None:
+            encoder = chosen.representation
+            function = encoder.function if isinstance(encoder, Encoded) else None
+            own = Embedding.from_state(*state, function).to(self.device)
+            self._check(own)
+            return own
+        if self.bank.x is None:
+            raise ValueError(
+                "x: expected a bank whose embeddings were made as this estimator's settings make "
+                f"them, got one that differs in {difference} and that has not kept its data, to be "
+                "embedded anew. Fit the estimator that the bank was simulated with, or simulate "
+                "again with mds= this one or with keep='data'."
+            )
+        return chosen
+
+    def embed(self, embedding: Embedding, num_points: int) -> Iterator[Embedded]:
+        """Give all datasets, with the embeddings of the bank if they were made with this one."""
+        if num_points and self.bank.x is None:
+            raise ValueError(
+                "decoder: expected one that learns from embeddings, such as 'ridge', for a bank "
+                "that has not kept its data, got one that learns from observations. Use another "
+                "decoder, or simulate again with keep='data'."
+            )
+        stored = self._difference(embedding) is None
+        for chunk in self.bank.chunks():
+            yield self._embedded(chunk, embedding, stored, num_points)
+
+    @property
+    def _state(self) -> State | None:
+        """The bank's embedding, after it was checked: it may be from a file that somebody sent."""
+        state, event = self.bank.embedding_state, tuple(self.sample[0].shape[2:])
+        if state is None:
+            return None
+        file = Path(getattr(self.bank, "path", "bank")) / "embedding"
+        if check_embedding(file, *state) != event:
+            raise damaged(file, f"it is not for observations of shape {event}")
+        return state
+
+    def _difference(self, embedding: Embedding) -> str | None:
+        """Return what sets the bank's embeddings apart from those that this embedding gives."""
+        state = self._state
+        if state is None or self.bank.z_bar is None:
+            return "the embeddings, of which it has none,"
+        return first_difference(state, embedding.state())
+
+    def _check(self, embedding: Embedding) -> None:
+        """Raise a ValueError unless the first embeddings of the bank are those of its pilot."""
+        # A small bank has chunks of fewer datasets than that; NaN agrees with anything.
+        stored = self._tensor(next(self.bank.chunks()).z_bar, "z_bar")[:PROBES]
+        few = self.bank.pilot[0][: len(stored)].to(self.device)
+        if not checks.agree(embedding.mean(few).float(), stored):
+            raise ValueError(
+                "x: expected a bank whose first embeddings are those of its pilot, got others. If "
+                "representation= is a function, pass the one that the bank was simulated with; "
+                "otherwise the bank is damaged."
+            )
+
+    def _embedded(
+        self, chunk: StoredChunk, embedding: Embedding, stored: bool, num_points: int
+    ) -> Embedded:
+        """Return the finite datasets of a chunk, embedded."""
+        s = self._tensor(chunk.s, "s")
+        x = self._tensor(chunk.x, "x") if num_points or not stored else None
+        z_bar = self._tensor(chunk.z_bar, "z_bar").float() if stored else None
+        finite = torch.isfinite(s).all(1)
+        for part in (x, z_bar):
+            finite &= True if part is None else checks.finite_rows(part.flatten(1))
+        if z_bar is None:
+            assert x is not None  # `embedding` has seen to it
+            z_bar = s.new_empty(len(s), embedding.total, dtype=torch.float32)
+            z_bar[finite] = embedding.mean(x[finite]).float()
+        points = x[finite, :num_points].clone() if x is not None and num_points else None
+        return Embedded(s[finite], z_bar[finite], points, int((~finite).sum()))
+
+    def _tensor(self, value: Any, name: str) -> Tensor:
+        return checks.as_tensor(value, name).to(self.device)
+
+
+def read_simulation_bank(
+    bank: StoredSimulations, s: Any, summarise: Summariser, device: torch.device
+) -> SimulationBankSource:
+    """Return the source for a simulation bank that `MinimumDistance.fit` was given.
+
+    Arguments:
+        bank: A complete bank.
+        s: None, because it has its summaries.
+        summarise: The summary function, which is checked on the pilot.
+        device: Where to compute.
+    """
     if s is not None:
-        s = checks.summaries(s, len(x), name="s")
-        next(_chunks([(x[:3], s[:3])], summarise, device))  # an error is about the first ones
-    chosen = order[:SAMPLE_DATASETS]
-    some = (_pick(x, chosen), None if s is None else s[chosen])
-    return list(_chunks([some], summarise, device))
+        raise ValueError("s: expected None with a bank, which has its summaries. Leave s out.")
+    if not bank.complete:
+        raise ValueError(
+            f"x: expected a complete bank of {len(bank)} simulations, got one that is not. Call "
+            "mindist.simulate again with the same arguments: it continues where it stopped."
+        )
+    x, s_x = (part.to(device) for part in bank.pilot)
+    finite = checks.finite_rows(x.flatten(1)) & torch.isfinite(s_x).all(1)
+    if not finite.any():
+        raise checks.no_simulations()
+    x, s_x = x[finite], s_x[finite]
+    _check_summary(summarise, x[:PROBES], s_x[:PROBES])
+    return SimulationBankSource(bank, (x, s_x), device)
 
 
-__all__ = ["Choose", "DataSource", "Embedded", "Source", "read_data"]
+def _check_summary(summarise: Summariser, x: Tensor, s: Tensor) -> None:
+    """Raise a ValueError unless the function gives the bank's summaries, of tensors or arrays."""
+    computed = summarise(x)
+    if summarise.numpy is False and not checks.agree(s, computed):
+        again = Summariser(summarise.summary)
+        if checks.agree(s, again(x, prefer_numpy=True)):
+            summarise.numpy, computed = again.numpy, s
+    if not checks.agree(s, computed):
+        raise ValueError(
+            "summary: expected the function that the bank was simulated with, which gives "
+            f"{s[0].tolist()} on its first dataset, got one that gives {computed[0].tolist()}. "
+            "Pass the same function (and, for a network, the same weights), or simulate again."
+        )
+
+
+__all__ = ["Embedded", "Source", "read_data", "read_simulation_bank"]

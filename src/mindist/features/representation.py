@@ -1,0 +1,596 @@
+r"""The map of each observation that the kernel sees.
+
+A kernel :math:`k(r(x), r(y))` compares observations through a representation
+:math:`r : \mathbb{R}^{event} \to \mathbb{R}^D`, fitted on simulations:
+
+.. math::
+    r(x) = x, \quad \frac{x - m}{\sigma}, \quad \operatorname{asinh} \frac{x}{c}, \quad
+    \log \overline{|\hat x(f)|^2}_{|f| = 0, 1, \ldots}, \quad
+    \left[y,\ \log \|y\|^2,\ \log \|x - m - V y\|^2\right] \text{ with } y = V^\top (x - m) ,
+
+or any function; each coordinate of it clamped to a `Range` about its simulated values.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mindist import checks
+from mindist.features.bandwidth import power_of_two
+from mindist.protocols import State
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+BLOCK_ROWS = 1_024  # observations mapped at once for their range: 64 MB of 128 x 128 images
+MAX_OBSERVATIONS = 5_000  # for medians
+ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
+# Share of the typical square below which a logarithm would be of rounding errors: float32 has them
+# at 1e-14, for instance at the frequencies that a smooth image lacks.
+FLOOR = 1e-8
+SQUARABLE = 1e-12  # the square, times a floor of 1e-8, is still far from the least float32
+MAX_VALUES = 2**22  # 32 MB in float64: an SVD of 5 s at worst, 2,048 squared values on one core
+EXPLAINED, MAX_COMPONENTS = 0.9, 32  # of the variance, and at most: a choice, not measured
+SMALLEST_IMAGE = 8  # pixels, on the shorter side
+
+
+@dataclass(frozen=True)
+class Range:
+    r"""Clamp each coordinate to its simulated range, widened by half of its width on both sides.
+
+    Far from everything simulated a kernel is 0, but its estimate by random features is noise of
+    size :math:`1/\sqrt{K}`: gross outliers (1e6 among numbers about 1) would look close to some
+    simulations by luck. Clamped they stay outside of the simulations, at a distance that the
+    features resolve. Inside it is the identity: the simulations it was fitted to stay as they are.
+
+    A coordinate that never varied in the simulations, but does in the data, shows that the model is
+    wrong. Clamping it to its one value would hide this, so it gets the median width of the
+    coordinates that vary (1 if none does): a departure is as visible there as in any other.
+
+    Arguments:
+        lo: Lower ends `(D,)`, float64.
+        hi: Upper ends `(D,)`, float64.
+
+    Example:
+        >>> clamp = Range.of(torch.tensor([[0.0, 5.0], [2.0, 5.0]]))
+        >>> clamp(torch.tensor([[1.5, 5.5], [1e6, -1e6]]))
+        tensor([[1.5000, 5.5000],
+                [3.0000, 3.0000]])
+    """
+
+    lo: Tensor
+    hi: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> Range:
+        """Return the widened range of simulated values `(n, D)`."""
+        lo, hi = torch.aminmax(values.double(), dim=0)
+        middle, width = (lo + hi) / 2, _filled(hi - lo, torch.maximum(lo.abs(), hi.abs()))
+        return cls(middle - width, middle + width)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Clamp values `(..., D)`, in their precision."""
+        return values.clamp(self.lo.to(values.dtype), self.hi.to(values.dtype))
+
+
+UNLIMITED = Range(torch.tensor([-torch.inf]), torch.tensor([torch.inf]))
+
+
+@dataclass(frozen=True)
+class Representation(ABC):
+    """A map of finite observations `(..., *event)` to vectors `(..., D)`, in their precision.
+
+    Arguments:
+        event_shape: Shape of one observation.
+        bounds: Range of each coordinate of the result.
+
+    Example:
+        >>> from mindist.features import make_representation
+        >>> r = make_representation("power-spectrum", torch.zeros(2, 5, 16, 12))
+        >>> r.event_shape, r.size, r(torch.zeros(5, 16, 12)).shape
+        (torch.Size([16, 12]), 7, torch.Size([5, 7]))
+    """
+
+    event_shape: torch.Size
+    bounds: Range
+    name: ClassVar[str]
+
+    @property
+    def size(self) -> int:
+        """D, the length of a represented observation."""
+        return len(self.bounds.lo)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map observations `(..., *event)` to `(..., D)`; an infinite one may give NaN."""
+        batch = x.shape[: x.dim() - len(self.event_shape)]
+        if not batch.numel():  # Fourier transforms and many functions refuse an empty batch
+            return x.new_empty(*batch, self.size)
+        rows = x.reshape(-1, self.event_shape.numel())
+        return self.bounds(self._map(rows)).reshape(*batch, self.size)
+
+    def to(self, device: torch.device) -> Self:
+        """Return the same map with its tensors on another device."""
+        moved: dict[str, Any] = {name: value.to(device) for name, value in self._tensors().items()}
+        bounds = Range(self.bounds.lo.to(device), self.bounds.hi.to(device))
+        return replace(self, bounds=bounds, **moved)
+
+    def state(self) -> State:
+        """Return plain values and tensors from which `restore_representation` rebuilds the map."""
+        config = {"name": self.name, "event_shape": list(self.event_shape)}
+        return config, {"lo": self.bounds.lo, "hi": self.bounds.hi, **self._tensors()}
+
+    @abstractmethod
+    def _map(self, rows: Tensor) -> Tensor:
+        """Map flattened observations to vectors `(n, D)`, not yet clamped."""
+
+    def _tensors(self) -> dict[str, Tensor]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+    def _bounded(self, rows: Tensor) -> Self:
+        """Return the same map with bounds from flattened simulated observations."""
+        ends = [torch.stack(torch.aminmax(self._map(r), dim=0)) for r in rows.split(BLOCK_ROWS)]
+        return replace(self, bounds=Range.of(torch.cat(ends)))
+
+
+class StoredRepresentation(Representation):
+    """A representation that is fitted to simulations and stored as tensors.
+
+    Example:
+        >>> config, tensors = SignedLog.of(torch.tensor([[0.0, 2.0]])).state()
+        >>> config["name"], list(tensors)
+        ('signed-log', ['lo', 'hi', 'unit'])
+        >>> SignedLog.from_state(config, tensors)(torch.zeros(1))
+        tensor([[0.]])
+    """
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, x: Tensor) -> Self:
+        """Fit to simulated datasets `(M, N, *event)`."""
+        event_shape = x.shape[2:]
+        rows = x.reshape(-1, event_shape.numel())
+        return cls(event_shape, UNLIMITED, **cls._fit(rows, event_shape))._bounded(rows)
+
+    @staticmethod
+    def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
+        """Return the tensors of the class, from flattened simulated observations."""
+        return {}
+
+    @classmethod
+    def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """Rebuild from `state`."""
+        own = {name: value for name, value in tensors.items() if name not in ("lo", "hi")}
+        return cls(torch.Size(config["event_shape"]), Range(tensors["lo"], tensors["hi"]), **own)
+
+
+# ---------------------------------------------------------------------------- each value by itself
+
+
+@dataclass(frozen=True)
+class Identity(StoredRepresentation):
+    """The observation itself, flattened and clamped.
+
+    Example:
+        >>> Identity.of(torch.tensor([[0.0, 2.0]]))(torch.tensor([1.5, 1e6]))
+        tensor([[1.5000],
+                [3.0000]])
+    """
+
+    name = "identity"
+
+    def _map(self, rows: Tensor) -> Tensor:
+        return rows
+
+
+@dataclass(frozen=True)
+class Standardised(StoredRepresentation):
+    """Each coordinate centred, and divided by its standard deviation over simulations.
+
+    One that never varied is divided by the median deviation of the others, as for its `Range`.
+
+    Arguments:
+        centre: Means `(D,)`, float64.
+        scale: Standard deviations `(D,)`, float64.
+
+    Example:
+        >>> Standardised.of(torch.tensor([[0.0, 2.0]]))(torch.tensor([2.5]))
+        tensor([[1.5000]])
+    """
+
+    centre: Tensor
+    scale: Tensor
+    name = "standardised"
+
+    @staticmethod
+    def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
+        return _moments(rows)
+
+    def _map(self, rows: Tensor) -> Tensor:
+        return (rows - self.centre.to(rows.dtype)) / self.scale.to(rows.dtype)
+
+
+@dataclass(frozen=True)
+class SignedLog(StoredRepresentation):
+    r""":math:`\operatorname{asinh}(x / c)`: linear near 0, a signed logarithm far from it.
+
+    For heavy-tailed data such as counts, where a few large values would decide the distances.
+
+    Arguments:
+        unit: c, one number: the median of :math:`|x|` over simulations, their mean if that is 0,
+            and 1 if that is 0 too.
+
+    Example:
+        >>> SignedLog.of(torch.tensor([[1.0, 2.0, 100.0]]))(torch.tensor([2.0, 100.0]))
+        tensor([[0.8814],
+                [4.6053]])
+    """
+
+    unit: Tensor
+    name = "signed-log"
+
+    @staticmethod
+    def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
+        return {"unit": _typical(_some(rows, MAX_OBSERVATIONS).abs())}
+
+    def _map(self, rows: Tensor) -> Tensor:
+        ratio = rows / self.unit.to(rows.dtype)
+        if ratio.requires_grad or ratio.device.type != "cpu":
+            return torch.asinh(ratio)
+        # .7 ns for a number in float32 and 2 ns in float64, where torch takes 17 ns.
+        return torch.from_numpy(np.arcsinh(ratio.numpy()))
+
+
+# ---------------------------------------------------------------------------- series and images
+
+
+@dataclass(frozen=True)
+class PowerSpectrum(StoredRepresentation):
+    r"""Log power at each frequency of a series `(T,)`, or at each radius of an image `(H, W)`.
+
+    .. math:: r_j(x) = \log \operatorname{mean}\{|\hat x(f)|^2 : |f| \approx j\},
+        \qquad j = 0, \ldots, \lfloor \min(H, W)/2 \rfloor ,
+
+    with the unitary discrete Fourier transform and :math:`|f|` in cycles per shorter side, rounded;
+    the corners beyond are left out. It does not change when a series or an image is shifted
+    cyclically, and hardly when an image is rotated: it tells texture, size and noise, not place.
+
+    Arguments:
+        floor: The least power, `FLOOR` of the median over simulations of the mean power.
+        ring: The index j of each frequency of the real transform; one past the last for a corner.
+        share: The weight of each frequency in the mean over its ring, which is one of the full
+            plane: the real transform leaves out half of it.
+
+    Example:
+        >>> x = torch.tensor([[[0.0, 2.0, 0.0, -2.0], [4.0, 0.0, 0.0, 0.0]]])
+        >>> PowerSpectrum.of(x)(x).exp().round(decimals=3)
+        tensor([[[0., 4., 0.],
+                 [4., 4., 4.]]])
+    """
+
+    floor: Tensor
+    ring: Tensor
+    share: Tensor
+    name = "power-spectrum"
+
+    @staticmethod
+    def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
+        if len(event_shape) not in (1, 2):
+            raise ValueError(
+                "representation: 'power-spectrum' expects series (T,) or images (H, W), got "
+                f"observations of shape {tuple(event_shape)}. Choose 'identity' or "
+                "'principal-components', or pass a function from observations to vectors."
+            )
+        # Parseval: the mean of the squares of the pixels is the mean power over all frequencies.
+        few = _some(rows, MAX_OBSERVATIONS)
+        unit = _unit_of(few.abs().amax(1).median())
+        few = few if unit == 1 else few / unit
+        floor = FLOOR * _typical(few.square().mean(1)) * unit**2
+        ring, share = _rings(event_shape)
+        return {"floor": floor, "ring": ring.to(rows.device), "share": share.to(rows.device)}
+
+    def _map(self, rows: Tensor) -> Tensor:
+        n, axes = len(rows), tuple(range(1, 1 + len(self.event_shape)))
+        unit = _unit_of((self.floor / FLOOR).sqrt())
+        rows = rows if unit == 1 else rows / unit
+        x_hat = torch.fft.rfftn(rows.reshape(n, *self.event_shape), dim=axes, norm="ortho")
+        power = torch.view_as_real(x_hat).square().sum(-1).reshape(n, len(self.ring))
+        count = min(self.event_shape) // 2 + 1
+        # Sums, not a matrix product, in which 0 times an overflown power would be NaN.
+        weighted = power * self.share.to(power.dtype)
+        rings = power.new_zeros(n, count + 1).index_add(1, self.ring, weighted)[:, :count]
+        rings = rings.nan_to_num(nan=torch.inf, posinf=torch.inf)  # inf - inf, where it overflows
+        floor = (self.floor / unit**2).to(power.dtype)
+        return rings.clamp(min=floor).log() + 2 * math.log(unit)
+
+
+def _rings(event_shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Return the ring of each frequency of `rfftn`, and its share of that ring in the plane."""
+    axes = [torch.fft.fftfreq(side, dtype=torch.float64) for side in event_shape[:-1]]
+    axes.append(torch.fft.rfftfreq(event_shape[-1], dtype=torch.float64))
+    radius = torch.stack(torch.meshgrid(*axes, indexing="ij")).norm(dim=0) * min(event_shape)
+    ring = (radius + 0.5).floor().long().clamp(max=min(event_shape) // 2 + 1).flatten()
+    copies = torch.full_like(radius, 2)  # f and -f, of which rfftn gives one, ...
+    copies[..., 0] = 1  # ... but both where the last frequency is its own opposite
+    if event_shape[-1] % 2 == 0:
+        copies[..., -1] = 1
+    return ring, copies.flatten() / ring.bincount(copies.flatten())[ring]
+
+
+@dataclass(frozen=True)
+class PrincipalComponents(StoredRepresentation):
+    r"""The leading principal components and the energies inside and outside of them.
+
+    Components :math:`y = V^\top (x - m)`, as many as explain 90% of the simulated variance and at
+    most 32, then :math:`\log \|y\|^2` and :math:`\log \|x - m - V y\|^2`; all standardised. The
+    last one sees what the components cannot: structure that was never simulated.
+
+    Arguments:
+        mean: m, `(D,)`.
+        components: V, `(D, k)`.
+        floor: The least energy, `FLOOR` of the median over simulations of :math:`\|x - m\|^2`.
+        centre: Means `(k + 2,)` of components and log energies.
+        scale: Their standard deviations `(k + 2,)`.
+
+    Example:
+        >>> x = torch.tensor([[[3.0, 4.0], [-3.0, -4.0], [6.0, 8.0], [-6.0, -8.0]]])
+        >>> PrincipalComponents.of(x)(x).abs().round(decimals=2)  # one component, nothing outside
+        tensor([[[0.6300, 1.0000, 0.0000],
+                 [0.6300, 1.0000, 0.0000],
+                 [1.2600, 1.0000, 0.0000],
+                 [1.2600, 1.0000, 0.0000]]])
+    """
+
+    mean: Tensor
+    components: Tensor
+    floor: Tensor
+    centre: Tensor
+    scale: Tensor
+    name = "principal-components"
+
+    @staticmethod
+    def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
+        limit = min(MAX_OBSERVATIONS, max(2, MAX_VALUES // rows.shape[1]))
+        rows = _some(rows, limit).double()
+        mean = rows.mean(0)
+        _, deviations, directions = torch.linalg.svd(rows - mean, full_matrices=False)
+        explained = deviations.square().cumsum(0)
+        k = min(MAX_COMPONENTS, 1 + int((explained < EXPLAINED * explained[-1]).sum()))
+        floor = FLOOR * _typical((rows - mean).square().sum(1))
+        floor = torch.maximum(floor, (ROUNDING * mean).square().sum())  # large mean, small spread
+        own = {"mean": mean, "components": directions[:k].T.contiguous(), "floor": floor}
+        return {**own, **_moments(_energies(rows, **own))}
+
+    def _map(self, rows: Tensor) -> Tensor:
+        unit = _unit_of((self.floor / FLOOR).sqrt())
+        own = (self.mean / unit, self.components, self.floor / unit**2)
+        scaled = rows if unit == 1 else rows / unit
+        values = _energies(scaled, *(tensor.to(rows.dtype) for tensor in own))
+        if unit != 1:
+            values[:, :-2] *= unit
+            values[:, -2:] += 2 * math.log(unit)
+        values = (values - self.centre.to(rows.dtype)) / self.scale.to(rows.dtype)
+        return values.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)
+
+
+def _energies(rows: Tensor, mean: Tensor, components: Tensor, floor: Tensor) -> Tensor:
+    """Return components `(n, k)`, and the log squared norms inside and outside of them."""
+    x = rows - mean
+    y = x @ components
+    rest = x - y @ components.T  # not a difference of norms, which would cancel
+    energy = torch.stack([y.square().sum(1), rest.square().sum(1)], dim=1)
+    return torch.cat([y, energy.clamp(min=floor).log()], dim=1)
+
+
+# ---------------------------------------------------------------------------- any function
+
+
+@dataclass(frozen=True)
+class Encoded(Representation):
+    """Any function of observations, such as a frozen network.
+
+    The function is not stored with a model, only its range: it is given again at load. It is
+    called on the device of the data: move a network there yourself.
+
+    Arguments:
+        function: From `(n, *event)` to `(n, D)`, or to `(n, *shape)`, which is flattened.
+        numpy: Whether it wants NumPy arrays; `of` finds out.
+
+    Example:
+        >>> x = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+        >>> Encoded.of(lambda x: x.sum(-1), x)(x)
+        tensor([[[3.],
+                 [7.]]])
+    """
+
+    function: Callable[[Any], Any]
+    numpy: bool = False
+    name = "function"
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, function: Callable[[Any], Any], x: Tensor) -> Encoded:
+        """Check the function on simulated datasets `(M, N, *event)` and take its range there."""
+        rows = x.reshape(-1, x.shape[2:].numel())
+        few, numpy = rows[:3], _wants_numpy(function, x.flatten(0, 1)[:3])
+        encoded = cls(x.shape[2:], UNLIMITED, function, numpy)
+        first = encoded._map(few)
+        for again in (encoded._map(few), encoded._map(few[:1])):
+            if not checks.agree(again, first[: len(again)]):
+                raise ValueError(
+                    "representation: expected a function that maps an observation to the same "
+                    "vector at every call and in every batch, got different vectors for the first "
+                    "simulated observations. Put a network with batch normalisation or dropout "
+                    "into eval mode; make a random function deterministic."
+                )
+        encoded = encoded._bounded(rows)
+        if not torch.isfinite(encoded.bounds.lo).all():
+            raise ValueError(
+                "representation: expected a function that is finite on simulated observations, got "
+                "NaN or infinite values. Look for a logarithm of 0 or a ratio to 0 in it."
+            )
+        return encoded
+
+    def state(self) -> State:
+        """Return all but the function."""
+        config, tensors = super().state()
+        return {**config, "numpy": self.numpy}, tensors
+
+    def _map(self, rows: Tensor) -> Tensor:
+        x = rows.reshape(len(rows), *self.event_shape)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and rows.requires_grad):
+            value = self.function(x.detach().cpu().numpy() if self.numpy else x)
+        vectors = checks.as_tensor(value, "representation (its result)").to(rows)
+        if vectors.shape[:1] != rows.shape[:1] or not vectors.shape[1:].numel():
+            raise ValueError(
+                f"representation: expected vectors of shape ({len(rows)}, D) for {len(rows)} "
+                f"observations, got shape {tuple(vectors.shape)}. The function maps observations "
+                "(n, *event) to vectors (n, D): the mean of a series is lambda x: x.mean(1), not "
+                "x.mean(0)."
+            )
+        vectors = vectors.reshape(len(rows), vectors.shape[1:].numel())
+        if self.bounds is not UNLIMITED and vectors.shape[1] != self.size:
+            raise ValueError(
+                f"representation: expected vectors of length {self.size}, as for the simulations, "
+                f"got length {vectors.shape[1]}. Pass the function of the fit."
+            )
+        return vectors
+
+
+def _wants_numpy(function: Callable[[Any], Any], x: Tensor) -> bool:
+    try:
+        return isinstance(function(x), np.ndarray)
+    except Exception as error:
+        try:
+            function(x.cpu().numpy())
+        except Exception:
+            raise error from None
+        return True
+
+
+# ---------------------------------------------------------------------------- by name
+
+
+REPRESENTATIONS: dict[str, type[StoredRepresentation]] = {
+    kind.name: kind
+    for kind in (Identity, Standardised, SignedLog, PowerSpectrum, PrincipalComponents)
+}
+"""Representations by name."""
+
+
+def make_representation(rule: str | Callable[[Any], Any], x: Tensor) -> Representation:
+    """Fit the representation that a rule names to simulated datasets.
+
+    Arguments:
+        rule: A name of `REPRESENTATIONS`, a function for `Encoded`, or a fitted representation.
+        x: Simulated datasets `(M, N, *event)`.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 2.0]])
+        >>> make_representation("standardised", x)(x)
+        tensor([[[-1.],
+                 [ 1.]]])
+    """
+    if isinstance(rule, Representation):
+        return rule
+    if callable(rule):
+        return Encoded.of(rule, x)
+    return REPRESENTATIONS[checks.choice(rule, tuple(REPRESENTATIONS), "representation")].of(x)
+
+
+def restore_representation(
+    config: Mapping[str, Any] | None,
+    tensors: Mapping[str, Tensor],
+    function: Callable[[Any], Any] | None = None,
+) -> Representation | None:
+    """Rebuild a representation from its `state`.
+
+    Arguments:
+        config: The plain part of the state; None where the kernel sees the observation itself.
+        tensors: The other part.
+        function: That of an `Encoded`, because functions are not stored; None for any other.
+
+    Example:
+        >>> state = make_representation(torch.sin, torch.zeros(2, 3)).state()
+        >>> restore_representation(*state, torch.sin).size
+        1
+    """
+    name = "raw" if config is None else config["name"]
+    if name != Encoded.name and function is not None:
+        raise ValueError(
+            f"representation: expected None, because {name!r} is stored with the estimator, got "
+            f"{function!r}. Leave it out."
+        )
+    if config is None:
+        return None
+    if name != Encoded.name:
+        return REPRESENTATIONS[name].from_state(config, tensors)
+    if not callable(function):
+        raise ValueError(
+            "representation: expected the function that this estimator was fitted with, got "
+            f"{function!r}. Functions are not stored: pass it to load as representation=."
+        )
+    bounds = Range(tensors["lo"], tensors["hi"])
+    return Encoded(torch.Size(config["event_shape"]), bounds, function, config["numpy"])
+
+
+def candidates(event_shape: Sequence[int]) -> tuple[str, ...]:
+    """Return the names to choose from automatically, the one that suits the shape first.
+
+    Numbers, vectors and series are taken as they are, unless their logarithm is better, or their
+    coordinates in units of their own, without which a kernel sees only the largest ones. In images
+    a kernel on pixels sees mostly noise, which is as far from a particle as particles from each
+    other, so that their spectrum comes first.
+
+    Example:
+        >>> candidates((32, 32)), candidates((5,))
+        (('power-spectrum', 'identity'), ('identity', 'signed-log', 'standardised'))
+    """
+    if len(event_shape) == 2 and min(event_shape) >= SMALLEST_IMAGE:
+        return ("power-spectrum", "identity")
+    names = ("identity", "signed-log") if len(event_shape) <= 1 else ("identity",)
+    return (*names, "standardised") if math.prod(event_shape) > 1 else names
+
+
+# ---------------------------------------------------------------------------- sizes and spreads
+
+
+def _some(rows: Tensor, limit: int) -> Tensor:
+    """Return at most `limit` of the rows, evenly over datasets."""
+    return rows[:: -(-len(rows) // limit)]
+
+
+def _typical(values: Tensor) -> Tensor:
+    """Return the median of values of at least 0; their mean if that is 0, else 1."""
+    median, mean = values.median().double(), values.double().mean()
+    return torch.where(median > 0, median, torch.where(mean > 0, mean, 1.0))
+
+
+def _filled(spread: Tensor, size: Tensor) -> Tensor:
+    """Replace the spread `(D,)` of constant coordinates by the median of the others, or 1."""
+    varies = spread > ROUNDING * size
+    return torch.where(varies, spread, spread[varies].median() if varies.any() else 1.0)
+
+
+def _unit_of(size: Tensor) -> float:
+    """Return what to divide numbers of a size by before they are squared in float32.
+
+    1 unless their squares would come near the ends of its range; else a power of two, by which a
+    division is exact.
+    """
+    value = float(size)
+    return 1.0 if SQUARABLE < value < 1 / SQUARABLE else power_of_two(value)
+
+
+def _moments(rows: Tensor) -> dict[str, Tensor]:
+    """Return means and standard deviations `(D,)`, without a float64 copy of the rows."""
+    scale, centre = (moment.double() for moment in torch.std_mean(rows, dim=0, correction=0))
+    return {"centre": centre, "scale": _filled(scale, centre.abs())}
