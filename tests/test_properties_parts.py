@@ -14,7 +14,7 @@ from torch import Tensor
 from mindist import checks
 from mindist.decoders import MLPDecoder, RidgeDecoder
 from mindist.detection import CombinedTest, NullDistances, SummaryOutlyingness
-from mindist.detection.mahalanobis import Mahalanobis
+from mindist.detection.statistics import Mahalanobis
 from mindist.features import FourierFeatures, make_representation, median_distance
 from mindist.features.embedding import Embedding, local_multiple
 

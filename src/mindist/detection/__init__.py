@@ -4,9 +4,8 @@ May import: torch, SciPy's trees, `mindist.decoders`, `mindist.features`, `mindi
 `mindist.checks`, `mindist.protocols`.
 """
 
-from mindist.detection.combined import CombinedTest
 from mindist.detection.detector import MAX_LEARNED, MAX_NULL, Detector
-from mindist.detection.null import NullDistances
+from mindist.detection.null import CombinedTest, NullDistances
 from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
 
 __all__ = [

@@ -16,10 +16,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from mindist.detection.combined import CombinedTest
-from mindist.detection.mahalanobis import Mahalanobis
+from mindist.detection.null import CombinedTest
 from mindist.detection.regression import SummaryRegression
-from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
+from mindist.detection.statistics import Mahalanobis, ResidualStatistics, SummaryOutlyingness
 
 KERNELS = ("wide", "local")
 REGRESSED = "regressed summary"
