@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 import bank_cases as cases
-from mindist.simulation.calls import Call, Data
-from mindist.simulation.limited import GRACE, LimitedCall
-from mindist.simulation.payload import pack
-from mindist.simulation.seeds import seed_globals
+from mindist.simulation.calls import Call, Data, seed_globals
+from mindist.simulation.limited import GRACE, LimitedCall, pack
 
 
 @pytest.fixture
@@ -78,7 +76,7 @@ def running(pid):
 def test_processes_end_with_their_caller(limited):
     call = limited(by_parameter, 0.3)
     assert isinstance(call(np.zeros(1), 1, None), Data)
-    child, nursery = call._pid, call._nursery._process.pid
+    child, nursery = call._pid, call._nursery[0].pid
     assert running(child)
     assert running(nursery)
     call.close()

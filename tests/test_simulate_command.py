@@ -5,15 +5,11 @@ import textwrap
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 import mindist
 from mindist.cli import app
 from mindist.cli.user_code import load_named
-from mindist.simulation.estimate import estimate
-from mindist.simulation.plan import Settings
-from mindist.simulation.sources import Sources
 
 MODEL = """
     import helper_of_model
@@ -100,21 +96,6 @@ def test_dry_run(names, tmp_path):
     # theta, s and x in float64, validity, 1,024 features in float32
     megabytes = 20_000 * (8 + 8 + 80 + 1 + 4_096) / 1e6
     assert lines[3] == f"disk    {int(megabytes) + 1} MB at most"
-
-
-def test_loops_are_compiled_before_the_time_is_taken():
-    """They are compiled for each type of number: here float64, of NumPy."""
-    seen = []
-
-    def embed(x):
-        seen.append(x.dtype)
-        return x.flatten(1)
-
-    prior = torch.distributions.Normal(torch.zeros(1), 1.0)
-    simulator = lambda theta, rng: rng.normal(size=(5, 1))  # noqa: E731
-    sources = Sources(prior, simulator, lambda x: x.mean(1))
-    estimate(sources, Settings(num=20, n_obs=5, seed=0), embed, 1)
-    assert seen[0] == seen[1] == torch.float64
 
 
 def test_errors_are_messages(names, tmp_path):

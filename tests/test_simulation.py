@@ -18,12 +18,10 @@ import zarr
 
 import bank_cases as cases
 import mindist
-from mindist.simulation.failure import SimulationError
-from mindist.simulation.lock import BankLockedError, locked
-from mindist.simulation.plan import Settings
-from mindist.simulation.probe import probe
-from mindist.simulation.seeds import draw_seed
-from mindist.simulation.sources import Sources
+from mindist.simulation.calls import Sources, draw_seed
+from mindist.simulation.chunk import probe
+from mindist.simulation.schema import Settings, SimulationError
+from mindist.simulation.store import BankLockedError, locked, write_group
 from mindist.storage import FullDiskError
 from mindist.tasks import GaussianTask
 
@@ -322,8 +320,6 @@ def test_a_damaged_or_newer_header(tmp_path):
     header.write_text(text[:-40])
     with pytest.raises(ValueError, match=r"zarr.json is damaged: it is not"):
         mindist.SimulationBank.open(path)
-    from mindist.simulation.records import write_group
-
     attributes = json.loads(text)["attributes"]
     del attributes["sha256"]
     write_group(path, {**attributes, "format_version": 99})
@@ -332,29 +328,23 @@ def test_a_damaged_or_newer_header(tmp_path):
 
 
 def test_a_bank_is_locked_by_one_process(tmp_path):
+    """The system releases the lock of a process that was killed; what it left says nothing."""
     path = tmp_path / "bank"
     with locked(path), pytest.raises(BankLockedError, match=rf"process {os.getpid()} on \S+ \(si"):
         cases.simulate(path, 20)
-    assert not (tmp_path / ".bank.lock").exists()
-    dead = {"pid": 2**22 - 3, "host": os.uname().nodename, "since": "yesterday"}
-    (tmp_path / ".bank.lock").write_text(json.dumps(dead))  # of a process that was killed
-    cases.simulate(path, 20)
-
-
-def test_locks_by_name_where_there_are_no_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("mindist.simulation.lock.fcntl", None)
-    path = tmp_path / "bank"
-    elsewhere = {"pid": 1, "host": "another-machine"}
-    (tmp_path / ".bank.lock").write_text(json.dumps(elsewhere))
-    with (
-        pytest.raises(BankLockedError, match=r"process 1 on another-machine.*delete"),
-        locked(path),
-    ):
-        pass
-    dead = {"pid": 2**22 - 3, "host": os.uname().nodename}
-    (tmp_path / ".bank.lock").write_text(json.dumps(dead))
-    with locked(path):
-        assert json.loads((tmp_path / ".bank.lock").read_text())["pid"] == os.getpid()
+    assert not (tmp_path / ".bank.writer").exists()
+    pid = os.fork()
+    if not pid:
+        with locked(path):
+            time.sleep(600)
+    while not (tmp_path / ".bank.writer").exists():
+        time.sleep(0.01)
+    time.sleep(0.1)  # to be written to the end
+    with pytest.raises(BankLockedError, match=f"written by process {pid} on"):
+        cases.simulate(path, 20)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert cases.simulate(path, 20).complete
 
 
 def test_a_full_disk_stops_a_run_which_then_goes_on(tmp_path):
@@ -453,4 +443,5 @@ def test_signals_end_a_run_that_then_goes_on(tmp_path, number, workers):
     assert process.returncode == (143 if number == signal.SIGTERM else -number), errors
     kept = mindist.SimulationBank.open(tmp_path / "bank", verify=True)
     assert not kept.complete
-    assert not (tmp_path / ".bank.lock").exists()
+    with locked(tmp_path / "bank"):
+        pass

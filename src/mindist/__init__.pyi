@@ -6,7 +6,7 @@ from .posteriors import RobustPosterior as RobustPosterior
 from .posteriors import watch as watch
 from .result import Adaptation as Adaptation
 from .result import Detection as Detection
-from .simulating import SimulationBank as SimulationBank
-from .simulating import simulate as simulate
+from .simulation.bank import SimulationBank as SimulationBank
+from .simulation.build import simulate as simulate
 
 __version__: str

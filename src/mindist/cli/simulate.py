@@ -108,10 +108,10 @@ def number_or_word(text: str) -> float | str:
 
 def estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bool) -> None:
     """Say what a bank would take."""
-    from mindist import simulating
+    from mindist.simulation import build as banks
 
     prior, simulator, summary = sources
-    expected = simulating.estimate(prior, simulator, summary, num, **settings)
+    expected = banks.estimate(prior, simulator, summary, num, **settings)
     if json:
         schema, took = expected.schema, {"seconds_each": expected.each, "timed": expected.timed}
         sizes = {"memory_bytes": int(expected.memory), "disk_bytes": int(expected.disk)}
@@ -123,12 +123,12 @@ def estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bo
 
 def build(sources: list[Any], num: int, settings: dict[str, Any], out: Path, *, json: bool) -> None:
     """Simulate, and say what is there."""
-    from mindist import simulating
+    from mindist.simulation import build as banks
 
     prior, simulator, summary = sources
     begin = time.monotonic()
     with interruptible("The same command goes on from here."), extra("bank"):
-        bank = simulating.simulate(prior, simulator, summary, num, out=out, **settings)
+        bank = banks.simulate(prior, simulator, summary, num, out=out, **settings)
     seconds = time.monotonic() - begin
     if not json:
         print(f"{bank.report()} They are in {out} ({seconds:.0f} s).")

@@ -29,8 +29,7 @@ from mindist import checks
 from mindist.adaptation import Adaptation
 from mindist.posteriors.queries import Conditions
 from mindist.protocols import Array
-from mindist.simulation.calls import Call, Data
-from mindist.simulation.seeds import borrowed_globals, draw_seed
+from mindist.simulation.calls import Call, Data, borrowed_globals, draw_seed
 
 if TYPE_CHECKING:
     from mindist.posteriors.robust import RobustPosterior

@@ -27,7 +27,7 @@ from torch.distributions import Distribution, Independent, constraints
 from mindist import checks
 from mindist.posteriors.guards import quiet, seeded
 from mindist.protocols import StoredSimulations, is_bank
-from mindist.simulation.sources import draw_prior
+from mindist.simulation.calls import draw_prior
 
 # Warnings of sbi and its libraries that our own calls cause and that say nothing to our users.
 HARMLESS: tuple[str, ...] = (

@@ -22,9 +22,7 @@ from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.report.style import numbered
 from mindist.result import Adaptation
-from mindist.simulation.calls import Call, Data
-from mindist.simulation.failure import Problem
-from mindist.simulation.seeds import borrowed_globals
+from mindist.simulation.calls import Call, Data, Problem, borrowed_globals
 
 PATIENCE = 60.0
 """Seconds for the samples of one posterior."""

@@ -1,253 +1,450 @@
-"""Build a bank: the pilot with its data, then the embedding, then everything else.
+r"""Build a bank: `mindist.simulate`, and `estimate`, which says what that would take.
 
-Chunks are simulated wherever joblib runs them and written here, in one process, each as it comes.
-What is complete is never simulated again.
+.. math:: \theta_i \sim p(\theta), \quad x^{(i)}_{1:N} \sim p_{\theta_i}, \quad
+    s_i = f(x^{(i)}), \quad \bar z_i = \tfrac1N \textstyle\sum_n z(x^{(i)}_n), \qquad i \le M
+
+The pilot comes first, with its data, then the embedding, then everything else. Chunks are simulated
+wherever joblib runs them and written here, in one process, each as it comes. What is complete is
+never simulated again.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mindist import checks
+from mindist.features import FourierFeatures
+from mindist.features.embedding import Embedding
+from mindist.features.embedding_layout import check_embedding
+from mindist.minimum_distance import MinimumDistance
 from mindist.simulation.bank import SimulationBank
-from mindist.simulation.bank_layout import PARTS
-from mindist.simulation.chunk import embed_rows, simulate_chunk, simulate_packed
-from mindist.simulation.extras import need
-from mindist.simulation.failure import SimulationError
-from mindist.simulation.folder import BankFolder, now
+from mindist.simulation.calls import Sources, borrowed_globals, draw_prior, draw_seed
+from mindist.simulation.chunk import (
+    Chunk,
+    Embed,
+    Work,
+    probe,
+    probe_packed,
+    simulate_chunk,
+    simulate_packed,
+)
 from mindist.simulation.jobs import bar, on_cluster, outcomes, terminable
-from mindist.simulation.limited import close_idle
-from mindist.simulation.lock import locked
-from mindist.simulation.payload import Payload
-from mindist.simulation.plan import EMBEDDING_BYTES, Schema, Settings
-from mindist.simulation.probe import probe, probe_packed
-from mindist.simulation.seeds import borrowed_globals, draw_seed
-from mindist.simulation.sources import Sources, draw_prior
-from mindist.simulation.threads import one_core
-from mindist.simulation.work import Chunk, Embed, Work
+from mindist.simulation.limited import close_idle, need, one_core, pack
+from mindist.simulation.schema import EMBEDDING_BYTES, Schema, Settings, SimulationError
+from mindist.simulation.store import PARTS, Writer, locked, now
 from mindist.storage import damaged
 
 WAITING_BYTES = 512 * 2**20  # of chunks that are simulated and not yet written
 
 
-class Embedder(Protocol):
-    """Chooses an embedding on the pilot, and makes it again from what was stored."""
+def simulate(
+    prior: Any,
+    simulator: Callable[..., Any],
+    summary: Callable[[Any], Any],
+    num: int,
+    *,
+    n_obs: int,
+    out: str | os.PathLike[str],
+    workers: int = 1,
+    seed: int = 0,
+    keep: str = "embedding",
+    mds: MinimumDistance | None = None,
+    chunk: int | None = None,
+    time_limit: float | None = None,
+    failures: str = "redraw",
+    vectorised: bool | None = None,
+    progress: bool | None = None,
+) -> SimulationBank:
+    """Simulate datasets into a bank on disk, or go on with one.
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What decides the choice, as JSON values."""
-        ...
-
-    def choose(self, x: Tensor, s: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Plain values and tensors of the embedding, given datasets and summaries."""
-        ...
-
-    def make(self, config: dict[str, Any], tensors: dict[str, Tensor]) -> Embed:
-        """The embedding of these values and tensors."""
-        ...
-
-
-@dataclass(frozen=True)
-class Request:
-    """A bank to build.
+    The bank's arrays depend on the arguments alone: not on the number of workers, their order, or
+    how often the call was interrupted, by whatever. The same call goes on where it was; nothing
+    that was complete is simulated again. Under `joblib.parallel_config("dask")` or `"ray"` the
+    chunks are simulated on that cluster. See docs/simulations.md.
 
     Arguments:
-        sources: Prior, simulator, summary.
-        settings: What the bank shall hold.
-        embedder: Chooses the embedding.
-        workers: Processes, where no cluster was chosen.
-        progress: Whether to show a bar; None for on a terminal only.
+        prior: An object with `.sample((n,))`, as of torch or sbi, or a function of n; gives
+            parameters `(n, d_theta)`.
+        simulator: A function of one theta `(d_theta,)` that gives a dataset `(N, *event)`, or of
+            `(B, d_theta)` that gives `(B, N, *event)`. It draws from the global generators of
+            torch, NumPy or Python, which are seeded for each call, or from `generator` (torch) or
+            `rng` (NumPy), if it names such an argument. An argument `n_obs` gets N.
+        summary: Datasets `(B, N, *event)` to summaries `(B, d_s)`.
+        num: M, the number of datasets.
+        n_obs: N, the number of observations of each.
+        out: Folder of the bank; new, empty, or a bank that the same call began.
+        workers: Processes of this machine, where no cluster is chosen.
+        seed: Of everything random.
+        keep: `"embedding"`: parameters, summaries and mean embeddings, and the data of the first
+            1,000 datasets; `"data"`: the data of all as well.
+        mds: The estimator that the bank is for: its settings decide how data are embedded. By
+            default `MinimumDistance(summary)`.
+        chunk: Datasets that are simulated, written and, after an interruption, lost together. By
+            default a hundredth of the bank, at most 16 MB.
+        time_limit: Seconds that one simulation may take; with it the simulator runs in a process of
+            its own, so that it ends whatever it does.
+        failures: What becomes of draws that raise, take too long, or give NaN or another shape:
+            `"redraw"` (new parameters, so that the bank follows the prior given success),
+            `"report"` (the row is left out: NaN, not `valid`), or `"raise"`. All are kept in
+            `bank.failures`.
+        vectorised: Whether the simulator takes a batch; by default it is tried on one.
+        progress: Whether to show a bar; by default on a terminal.
+
+    Returns:
+        The complete bank, to be read or given to `MinimumDistance.fit`.
+
+    Example:
+        >>> import tempfile, torch
+        >>> prior = torch.distributions.MultivariateNormal(torch.zeros(2), torch.eye(2))
+        >>> simulator = lambda theta, n_obs: theta + torch.randn(n_obs, 2)
+        >>> path, mean = tempfile.mkdtemp() + "/bank", lambda x: x.mean(1)
+        >>> bank = simulate(prior, simulator, mean, 50, n_obs=9, out=path, chunk=25)
+        >>> bank.theta.shape, bank.s.shape, bank.z_bar.shape, bank.x is None
+        ((50, 2), (50, 2), (50, 1024), True)
     """
+    settings = Settings(num, n_obs, seed, keep, failures, chunk, time_limit, vectorised)
+    mds = MinimumDistance(summary) if mds is None else mds
+    build = _Build(Sources(prior, simulator, summary), settings, mds, workers)
+    path = Path(out).expanduser()
+    checks.positive(workers, "workers")
+    need("zarr"), need("joblib")
+    with locked(path), terminable(), warnings.catch_warnings():
+        # loky's, when it replaces a worker: all goes on.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        build.run(path, progress)
+    return SimulationBank.open(path)
+
+
+@dataclass
+class _Build:
+    """A bank to build."""
 
     sources: Sources
     settings: Settings
-    embedder: Embedder
-    workers: int = 1
-    progress: bool | None = None
+    mds: MinimumDistance
+    workers: int
 
     @property
     def config(self) -> dict[str, Any]:
         """What two calls have to agree in to mean the same bank."""
-        own = {"functions": self.sources.names, "embedding": self.embedder.settings}
-        return {**asdict(self.settings), **own}
+        rule = self.mds._rule
+        own = rule.representation
+        name = own if isinstance(own, str) else getattr(own, "__qualname__", type(own).__name__)
+        plain = {f.name: getattr(rule, f.name) for f in fields(rule)} | {"representation": name}
+        return {**asdict(self.settings), "functions": self.sources.names, "embedding": plain}
 
+    def run(self, path: Path, progress: bool | None) -> None:
+        """Simulate what is missing of a bank: the pilot, the embedding, the rest."""
+        store = self._open(path)
+        store.recover()
+        self._same_functions(store)
+        work = Work(self.sources, self.settings, store.schema, None, with_data=True)
+        missing, pilot = store.missing(), range(store.schema.pilot_chunks)
+        total, done = self.settings.num, _rows(store.schema, list(store.records))
+        with bar(total, done, "dataset", progress) as shown:
+            try:
+                self._run(store, work, [i for i in missing if i in pilot], shown)
+                work = replace(work, embed=self._embedding(store))
+                for index in pilot:
+                    if not store.embedded(index):
+                        x, _, valid = store.data(index)
+                        with one_core():
+                            store.embed(index, work.embed_rows(x, valid))
+                work = replace(work, with_data=self.settings.keep == "data")
+                self._run(store, work, [i for i in missing if i not in pilot], shown)
+            finally:
+                close_idle(work.run)
+        if "finished" not in store.header:
+            store.set_header(finished=now())
 
-def build(request: Request, out: Path) -> SimulationBank:
-    """Simulate what is missing of a bank."""
-    checks.positive(request.workers, "workers")
-    need("zarr"), need("joblib")
-    with locked(out), terminable(), warnings.catch_warnings():
-        # loky's, when it replaces a worker: all goes on.
-        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
-        folder = _open(request, out)
-        folder.recover()
-        _same_functions(request, folder)
-        total, done = request.settings.num, _rows(folder.schema, list(folder.records))
-        with bar(total, done, "dataset", request.progress) as shown:
-            _simulate(request, folder, shown)
-        if "finished" not in folder.header:
-            folder.set_header(finished=now())
-    return SimulationBank.open(out)
+    def _open(self, path: Path) -> Writer:
+        """Open the bank, if it is the one that is asked for; or make a new one."""
+        if (path / "zarr.json").exists():
+            store = Writer(path)
+            _same_config(store.header["config"], self.config, path)
+            return store
+        if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - set(PARTS)):
+            raise FileExistsError(
+                f"out: {path} exists and is not a simulation bank. Choose a new or an empty folder."
+            )
+        given = (self.sources, self.settings)
+        elsewhere = outcomes(probe_packed, [pack(given)], 2) if on_cluster() else None
+        schema = probe(*given) if elsewhere is None else next(elsewhere)
+        header = {"mindist_version": metadata.version("mindist"), "config": self.config}
+        return Writer.create(path, header, asdict(schema))
 
+    def _same_functions(self, store: Writer) -> None:
+        """Raise a ValueError unless prior and summary give what they gave on the first chunk.
 
-def _simulate(request: Request, folder: BankFolder, shown: Any) -> None:
-    """The pilot, the embedding, the rest."""
-    work = Work(request.sources, request.settings, folder.schema, None, with_data=True)
-    missing, pilot = folder.missing(), range(folder.schema.pilot_chunks)
-    try:
-        _run(request, folder, work, [i for i in missing if i in pilot], shown)
-        work = replace(work, embed=_embedding(request, folder))
-        for index in pilot:
-            if not folder.embedded(index):
-                x, _, valid = folder.data(index)
-                with one_core():
-                    folder.embed(index, embed_rows(work, x, valid))
-        work = replace(work, with_data=request.settings.keep == "data")
-        _run(request, folder, work, [i for i in missing if i not in pilot], shown)
-    finally:
-        close_idle(work.run)
+        To ask the simulator would take time.
+        """
+        if 0 not in store.records:
+            return
+        x, s, valid = store.data(0)
+        redrawn = {failure["row"] for failure in store.records[0]["failures"]}
+        rows = [row for row in range(len(x)) if row not in redrawn]
+        few = np.flatnonzero(valid)[:3]
+        theta = torch.from_numpy(store.rows("theta", slice(0, len(x))))
+        work = Work(self.sources, self.settings, store.schema, None, with_data=True)
+        with borrowed_globals(), one_core():
+            drawn = draw_prior(self.sources.prior, len(x), draw_seed(self.settings.seed, 0, 0, 0))
+            same = {"prior": checks.agree(checks.as_tensor(drawn, "prior")[rows], theta[rows])}
+            if same["prior"] and len(few):
+                again = work.summarise(torch.from_numpy(x[few])).cpu()
+                same["summary"] = checks.agree(again, torch.from_numpy(s[few]))
+        for name, agrees in same.items():
+            if not agrees:
+                raise ValueError(
+                    f"{name}: expected the one that {store.path} was begun with, got one that "
+                    "gives other values on its first chunk. Pass the same, or choose another "
+                    "folder."
+                )
 
-
-def _run(
-    request: Request, folder: BankFolder, work: Work, indices: Sequence[int], shown: Any
-) -> None:
-    """Simulate chunks, wherever, and write each as it comes."""
-    if not indices:
-        return
-    alone = not on_cluster() and min(request.workers, len(indices)) <= 1
-    function: Callable[[int], Chunk] = (
-        partial(simulate_chunk, work) if alone else partial(simulate_packed, Payload.of(work))
-    )
-    each = folder.schema.chunk * max(EMBEDDING_BYTES, folder.schema.bytes_of("x"))
-    wave = max(4 * request.workers, WAITING_BYTES // each)
-    try:
-        for chunk in outcomes(function, indices, request.workers, wave):
-            folder.write(chunk)
-            shown.update(_rows(folder.schema, [chunk.index]))
-            _show_failures(shown, chunk)
-    except Exception as error:
-        if type(error).__name__ not in ("TerminatedWorkerError", "KilledWorker"):
-            raise
-        raise SimulationError(
-            f"simulator: a worker process died ({type(error).__name__}). Complete chunks are kept, "
-            "and the same call goes on. If it was not the system, which ends processes when memory "
-            "is short, the simulator crashes: with time_limit each simulation runs in a process of "
-            "its own, whose end counts as a failed draw."
-        ) from error
-
-
-def _show_failures(shown: Any, chunk: Chunk) -> None:
-    shown.failed = getattr(shown, "failed", 0) + len(chunk.failures)
-    if shown.failed:
-        shown.set_postfix(failed=shown.failed, refresh=False)
-
-
-def _embedding(request: Request, folder: BankFolder) -> Embed:
-    """The embedding of the bank, chosen on its pilot if it has none yet."""
-    if "embedding" not in folder.header:
-        x, s = SimulationBank.open(folder.path).pilot
-        with one_core(), borrowed_globals():
-            config, tensors = request.embedder.choose(x, s)
-            dim = request.embedder.make(config, tensors)(x[:1]).shape[1]
-        folder.set_embedding(config, tensors, dim)
-    bank = SimulationBank.open(folder.path)
-    state = bank.embedding_state
-    if state is None:
-        raise ValueError(f"path: {folder.path} has lost its embedding.")
-    embed = request.embedder.make(*state)
-    try:
-        fits = embed(bank.pilot[0][:1]).shape[1:] == bank.z_bar.shape[1:]
-    except (RuntimeError, IndexError):
-        fits = False
-    if not fits:
-        raise damaged(folder.path / "embedding", "it does not fit the data of the bank")
-    return embed
-
-
-def _open(request: Request, out: Path) -> BankFolder:
-    """The bank as it is, if it is the one that is asked for; or a new one."""
-    if (out / "zarr.json").exists():
-        folder = BankFolder(out)
-        _same_config(folder.header["config"], request.config, out)
-        return folder
-    if out.exists() and (not out.is_dir() or {p.name for p in out.iterdir()} - set(PARTS)):
-        raise FileExistsError(
-            f"out: {out} exists and is not a simulation bank. Choose a new or an empty folder."
+    def _run(self, store: Writer, work: Work, indices: Sequence[int], shown: Any) -> None:
+        """Simulate chunks, wherever, and write each as it comes."""
+        alone = not on_cluster() and min(self.workers, len(indices)) <= 1
+        function: Callable[[int], Chunk] = (
+            partial(simulate_chunk, work)
+            if alone or not indices
+            else partial(simulate_packed, pack(work))
         )
-    given = (request.sources, request.settings)
-    schema = (
-        next(iter(outcomes(probe_packed, [Payload.of(given)], 2)))
-        if on_cluster()
-        else probe(*given)
-    )
-    header = {"mindist_version": metadata.version("mindist"), "config": request.config}
-    return BankFolder.create(out, header, schema)
+        each = store.schema.chunk * max(EMBEDDING_BYTES, store.schema.bytes_of("x"))
+        wave = max(4 * self.workers, WAITING_BYTES // each)
+        failed = 0
+        try:
+            for chunk in outcomes(function, indices, self.workers, wave):
+                store.write(chunk)
+                failed += len(chunk.failures)
+                if failed:
+                    shown.set_postfix(failed=failed, refresh=False)
+                shown.update(_rows(store.schema, [chunk.index]))
+        except Exception as error:
+            if type(error).__name__ not in ("TerminatedWorkerError", "KilledWorker"):
+                raise
+            raise SimulationError(
+                f"simulator: a worker process died ({type(error).__name__}). Complete chunks are "
+                "kept, and the same call goes on. If it was not the system, which ends processes "
+                "when memory is short, the simulator crashes: with time_limit each simulation runs "
+                "in a process of its own, whose end counts as a failed draw."
+            ) from error
+
+    def _embedding(self, store: Writer) -> Embed:
+        """Return the embedding of the bank, chosen on its pilot if it has none yet."""
+        pilot = SimulationBank.open(store.path).pilot
+        if "embedding" not in store.header:
+            with one_core(), borrowed_globals():
+                config, tensors = self.mds.choose_embedding(*pilot).state()
+                tensors = {name: value.cpu() for name, value in tensors.items()}
+                dim = self._make(store.path, config, tensors)(pilot[0][:1]).shape[1]
+            store.set_embedding(config, tensors, dim)
+        state = store.embedding()
+        if state is None:
+            raise ValueError(f"path: {store.path} has lost its embedding.")
+        embed = self._make(store.path, *state)
+        try:
+            fits = embed(pilot[0][:1]).shape[1:] == store.array("z_bar").shape[1:]
+        except (RuntimeError, IndexError):
+            fits = False
+        if not fits:
+            raise damaged(store.path / "embedding", "it does not fit the data of the bank")
+        return embed
+
+    def _make(self, path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Embed:
+        own = self.mds.representation if callable(self.mds.representation) else None
+        check_embedding(path / "embedding", config, tensors)
+        return Embedding.from_state(config, tensors, own).mean
 
 
-def _same_config(stored: dict[str, Any], asked: dict[str, Any], out: Path) -> None:
+def _same_config(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> None:
     """Refuse to go on with another bank, and say in what it differs."""
-    flat, wanted = _flat(stored), _flat(asked)
+
+    def flat(config: dict[str, Any]) -> dict[str, Any]:
+        tables = {k: v if isinstance(v, dict) else {"": v} for k, v in config.items()}
+        return {f"{k}.{n}".rstrip("."): v for k, own in tables.items() for n, v in own.items()}
+
+    there, here = flat(stored), flat(asked)
     differ = [
-        f"{name} is {flat.get(name)!r} there and {wanted.get(name)!r} here"
-        for name in sorted({*flat, *wanted})
-        if flat.get(name) != wanted.get(name)
+        f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
+        for name in sorted({*there, *here})
+        if there.get(name) != here.get(name)
     ]
     if differ:
         raise ValueError(
-            f"out: {out} holds a bank of another configuration: {'; '.join(differ)}. Give the same "
-            "arguments to go on with it, or choose another folder."
+            f"out: {path} holds a bank of another configuration: {'; '.join(differ)}. Give the "
+            "same arguments to go on with it, or choose another folder."
         )
 
 
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    nested = {k: v for k, v in config.items() if isinstance(v, dict)}
-    own = {f"{k}.{name}": v for k, inner in nested.items() for name, v in inner.items()}
-    return {k: v for k, v in config.items() if k not in nested} | own
-
-
-def _same_functions(request: Request, folder: BankFolder) -> None:
-    """The prior and the summary must give what they gave; to ask the simulator would take time."""
-    if 0 not in folder.records:
-        return
-    first, last = folder.schema.span(0)
-    x, s, valid = folder.data(0)
-    theta = torch.from_numpy(SimulationBank.open(folder.path).theta[first:last])
-    redrawn = {failure["row"] - first for failure in folder.records[0]["failures"]}
-    with borrowed_globals(), one_core():
-        seed = draw_seed(request.settings.seed, 0, 0, 0)
-        again = checks.as_tensor(draw_prior(request.sources.prior, last - first, seed), "prior")
-        rows = [row for row in range(last - first) if row not in redrawn]
-        if not checks.agree(again[rows], theta[rows]):
-            raise _changed("prior", folder)
-        work = Work(request.sources, request.settings, folder.schema, None, with_data=True)
-        few = np.flatnonzero(valid)[:3]
-        if len(few):
-            now_s = work.summarise(torch.from_numpy(x[few]))
-            if not checks.agree(now_s.cpu(), torch.from_numpy(s[few])):
-                raise _changed("summary", folder)
-
-
-def _changed(name: str, folder: BankFolder) -> ValueError:
-    return ValueError(
-        f"{name}: expected the one that {folder.path} was begun with, got one that gives other "
-        "values on its first chunk. Pass the same, or choose another folder."
-    )
-
-
 def _rows(schema: Schema, indices: Sequence[int]) -> int:
-    """Datasets in these chunks."""
-    spans = [schema.span(index) for index in indices]
-    return sum(last - first for first, last in spans)
+    """Return the datasets in these chunks."""
+    return sum(last - first for first, last in map(schema.span, indices))
 
 
-__all__ = ["Embedder", "Request", "build"]
+# ------------------------------------------------------------------------------- what it takes
+
+SECONDS = 3.0  # to spend on timing, unless one simulation takes longer
+MAX_TIMED = 1_000  # datasets
+WRITING = 0.05  # seconds for a chunk, on a disk of our own (docs/simulations.md)
+PROCESS = 400e6  # bytes of a process that has imported torch and mindist, measured
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a bank is expected to take.
+
+    Arguments:
+        schema: What it holds.
+        workers: Processes.
+        each: Seconds for one dataset in one process, all in all.
+        timed: How many datasets were timed.
+        failed: How many of the draws for them failed.
+        embedding: K, the length of a mean embedding.
+        keep_data: Whether all data are kept.
+    """
+
+    schema: Schema
+    workers: int
+    each: float
+    timed: int
+    failed: int
+    embedding: int
+    keep_data: bool
+
+    @property
+    def seconds(self) -> float:
+        """Until the bank is complete."""
+        busy = min(self.workers, self.schema.num_chunks)
+        return self.schema.num * self.each / busy + WRITING * self.schema.num_chunks
+
+    @property
+    def disk(self) -> float:
+        """Bytes, before compression."""
+        schema = self.schema
+        row = schema.bytes_of("theta") + schema.bytes_of("s") + 4 * self.embedding + 1
+        datasets = schema.num if self.keep_data else schema.span(schema.pilot_chunks - 1)[1]
+        return float(schema.num * row + datasets * schema.bytes_of("x"))
+
+    @property
+    def memory(self) -> float:
+        """Bytes at most, of all processes: each holds a chunk or two, this one a few."""
+        rows = self.schema.chunk * (2 * self.schema.bytes_of("x") + 8 * self.embedding)
+        processes = self.workers + 1 if self.workers > 1 else 1
+        return processes * (PROCESS + rows)
+
+    def __str__(self) -> str:
+        schema, failed = self.schema, f"; {self.failed} draws failed" if self.failed else ""
+        one_by_one = "in batches" if schema.vectorised else "one by one"
+        return "\n".join(
+            [
+                f"{schema.num:,} datasets of {schema.shapes['x'][0]} observations, simulated "
+                f"{one_by_one}, {schema.num_chunks:,} chunks of {schema.chunk:,}, "
+                f"{self.workers} worker{'s' if self.workers > 1 else ''}:",
+                f"time    {words_of_time(self.seconds)} ({1e3 * self.each:.3g} ms for a dataset, "
+                f"timed on {self.timed}{failed})",
+                f"memory  {words_of_bytes(self.memory)}",
+                f"disk    {words_of_bytes(self.disk)} at most",
+            ]
+        )
+
+
+def estimate(
+    prior: Any,
+    simulator: Callable[..., Any],
+    summary: Callable[[Any], Any],
+    num: int,
+    *,
+    n_obs: int,
+    workers: int = 1,
+    mds: MinimumDistance | None = None,
+    **options: Any,
+) -> Estimate:
+    """Say what `simulate` would take: simulates for a few seconds and writes nothing.
+
+    Arguments:
+        prior: As for `simulate`, as all others.
+        simulator: One theta to one dataset, or a batch to a batch.
+        summary: Datasets to summaries.
+        num: M.
+        n_obs: N.
+        workers: Processes.
+        mds: The estimator that the bank is for.
+        options: `seed`, `keep`, `failures`, `chunk`, `time_limit` and `vectorised`.
+
+    Example:
+        >>> import numpy as np
+        >>> prior = lambda n, rng: rng.normal(size=(n, 1))
+        >>> simulator = lambda theta, rng: rng.normal(theta, size=(9, 1))
+        >>> print(estimate(prior, simulator, lambda x: x.mean(1), 1_000, n_obs=9))
+        1,000 datasets of 9 observations, simulated one by one, 100 chunks of 10, 1 worker:
+        time    ... s (... ms for a dataset, timed on ...)
+        memory  401 MB
+        disk    5 MB at most
+    """
+    mds = MinimumDistance(summary) if mds is None else mds
+    sources, settings = Sources(prior, simulator, summary), Settings(num, n_obs, **options)
+    schema, count = probe(sources, settings), 1
+    embed = _rough(mds, schema.shapes["x"][1:])
+    while True:
+        few = replace(schema, num=count, chunk=count)
+        work = Work(sources, settings, few, embed, with_data=True)
+        try:
+            chunk = simulate_chunk(work, 0)
+        finally:
+            close_idle(work.run)
+        if chunk.seconds > SECONDS / 4 or count >= min(MAX_TIMED, num):
+            break
+        count = min(MAX_TIMED, num, max(4 * count, int(count * SECONDS / 2 / chunk.seconds)))
+    dim, each = chunk.arrays["z_bar"].shape[1], chunk.seconds / count
+    return Estimate(schema, workers, each, count, len(chunk.failures), dim, settings.keep == "data")
+
+
+def _rough(mds: MinimumDistance, event: tuple[int, ...]) -> Embed:
+    """Return an embedding that takes as long as the one to be chosen; nothing else is right of it.
+
+    It sees the observations as they are: what a representation costs is not counted.
+    """
+    source, size = torch.Generator().manual_seed(0), mds.num_features
+    features = FourierFeatures.draw(
+        event, size, bandwidth=1.0, generator=source, frequencies="random"
+    )
+    return Embedding(features, features if mds.local else None, None).mean
+
+
+def words_of_time(seconds: float) -> str:
+    """Say a time in two units.
+
+    Example:
+        >>> [words_of_time(s) for s in (4.2, 250, 9_000, 200_000)]
+        ['4 s', '4 min 10 s', '2 h 30 min', '2 days 8 h']
+    """
+    units = [("days", 86_400), ("h", 3_600), ("min", 60), ("s", 1)]
+    for (unit, size), (smaller, part) in pairwise(units):
+        if seconds >= size:
+            return f"{math.floor(seconds / size)} {unit} {round(seconds % size / part)} {smaller}"
+    return f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
+
+
+def words_of_bytes(number: float) -> str:
+    """Say a size in MB or GB.
+
+    Example:
+        >>> words_of_bytes(4.2e9), words_of_bytes(3e6)
+        ('4.2 GB', '3 MB')
+    """
+    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{math.ceil(number / 1e6)} MB"
+
+
+__all__ = ["Estimate", "SimulationBank", "estimate", "simulate"]

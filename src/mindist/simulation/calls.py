@@ -1,29 +1,167 @@
-"""One call of the simulator, whatever comes of it: data of the right shape, or a problem."""
+r"""One draw: seeds, a call of the prior, a call of the simulator, and what may come of it.
+
+A prior has `.sample((n,))`, as those of torch and sbi, or is a function of n. A simulator takes one
+theta `(d_theta,)` and gives one dataset `(N, *event)`, or takes `(B, d_theta)` and gives
+`(B, N, *event)`. Functions that name an argument `generator` get a torch generator, `rng` a NumPy
+generator, `n_obs` (or `num_observations`) the number of observations; all others draw from the
+global generators, which are seeded for each call.
+
+Seeds depend on what is drawn, never on who draws it or when: chunk i of a bank with seed S has the
+stream `SeedSequence(S, spawn_key=(i, ...))`, and each attempt at a draw a seed of its own in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.simulation.failure import WRONG_SHAPE, Problem
-from mindist.simulation.sources import simulate
+
+NumPy = np.ndarray[Any, Any]
+RAISED, TIMED_OUT, NOT_FINITE, WRONG_SHAPE = "raised", "timed out", "not finite", "wrong shape"
+MAX_TEXT = 500  # characters of an error's text that are kept
+
+
+def draw_seed(seed: int, *key: int) -> int:
+    """Return a seed of 63 bits for one place in a bank: chunk, attempt, and what is drawn.
+
+    Example:
+        >>> draw_seed(0, 3, 0) == draw_seed(0, 3, 0), draw_seed(0, 3, 0) == draw_seed(0, 3, 1)
+        (True, False)
+    """
+    state = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))
+
+
+def seed_globals(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch."""
+    random.seed(seed)
+    np.random.seed([seed & 0xFFFFFFFF, seed >> 32])  # noqa: NPY002  (what simulators may draw from)
+    # Not torch.manual_seed, which would also initialise generators of devices that nobody uses.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+@contextmanager
+def borrowed_globals() -> Iterator[None]:
+    """Give the global generators back as they were.
+
+    Example:
+        >>> state = torch.get_rng_state()
+        >>> with borrowed_globals():
+        ...     seed_globals(1)
+        >>> torch.equal(state, torch.get_rng_state())
+        True
+    """
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The user's prior, simulator and summary."""
+
+    prior: Any
+    simulator: Callable[..., Any]
+    summary: Callable[[Any], Any]
+
+    def __post_init__(self) -> None:
+        if not (callable(getattr(self.prior, "sample", None)) or callable(self.prior)):
+            raise TypeError(
+                "prior: expected an object with .sample((n,)) or a function of n that gives "
+                f"parameters (n, d_theta), got {type(self.prior).__name__}."
+            )
+        for name in ("simulator", "summary"):
+            if not callable(getattr(self, name)):
+                got = type(getattr(self, name)).__name__
+                raise TypeError(f"{name}: expected a function, got {got}.")
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the three are called, for the record of a bank."""
+        parts = {name: getattr(self, name) for name in ("prior", "simulator", "summary")}
+        plain = {name: getattr(part, "func", part) for name, part in parts.items()}  # of a partial
+        return {k: str(getattr(v, "__qualname__", type(v).__name__)) for k, v in plain.items()}
+
+
+def draw_prior(prior: Any, num: int, seed: int) -> Any:
+    """Return parameters `(num, d_theta)`, a tensor or an array as the prior gives them.
+
+    Example:
+        >>> draw_prior(lambda n, rng: rng.normal(size=(n, 2)), 3, seed=1).shape
+        (3, 2)
+    """
+    seed_globals(seed)
+    sample = getattr(prior, "sample", None)
+    theta = sample((num,)) if callable(sample) else prior(num, **_named(prior, seed))
+    if isinstance(theta, Tensor):
+        theta = theta.detach().cpu()
+    shape = tuple(np.shape(theta))
+    if shape[:1] != (num,) or len(shape) != 2 or not shape[1]:
+        raise ValueError(
+            f"prior: expected parameters of shape ({num}, d_theta), got shape {shape}. One number "
+            "for each draw needs [:, None]."
+        )
+    checks.as_tensor(theta, "prior (its result)")
+    return theta
+
+
+def _named(function: Callable[..., Any], seed: int, n_obs: int | None = None) -> dict[str, Any]:
+    """Return the arguments that a function asks for by name: generators from one seed, and N."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return {}
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    makers: dict[str, Callable[[], Any]] = {
+        "generator": lambda: torch.Generator().manual_seed(seed),
+        "rng": lambda: np.random.default_rng(seed),
+    }
+    if n_obs is not None:
+        makers |= dict.fromkeys(("n_obs", "num_observations"), lambda: n_obs)
+    return {
+        name: make()
+        for name, make in makers.items()
+        if name in parameters and parameters[name].kind in kinds
+    }
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a call of the simulator or the summary gave nothing: a kind, and what was said."""
+
+    kind: str
+    error: str
+
+    @classmethod
+    def of(cls, error: BaseException, whose: str = "") -> Problem:
+        """Describe an error that was raised."""
+        return cls(RAISED, f"{whose}{type(error).__name__}: {error}"[:MAX_TEXT])
+
+
+NAN = Problem(NOT_FINITE, "the data hold NaN or infinite values")
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a simulator returned.
+    """What a simulator returned: `(N, *event)` or `(B, N, *event)`, and whether as NumPy array."""
 
-    Arguments:
-        x: `(N, *event)`, or `(B, N, *event)` of a vectorised one, in float32 or float64.
-        numpy: Whether the simulator gave it as a NumPy array.
-    """
-
-    x: np.ndarray[Any, Any]
+    x: NumPy
     numpy: bool
 
 
@@ -37,12 +175,7 @@ class Caller(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """A simulator and what is expected of it.
-
-    Arguments:
-        simulator: The user's function.
-        n_obs: N.
-        event: The shape of one observation; None while it is not known.
+    """A simulator and what is expected of it: N, and the shape of one observation if it is known.
 
     Example:
         >>> call = Call(lambda theta: np.zeros((2, 3)), n_obs=3, event=())
@@ -58,25 +191,19 @@ class Call:
 
     def __call__(self, theta: Any, seed: int, batch: int | None) -> Data | Problem:
         """Seed the global generators, call, check."""
+        seed_globals(seed)
         try:
-            value = simulate(self.simulator, theta, self.n_obs, seed)
+            value = self.simulator(theta, **_named(self.simulator, seed, self.n_obs))
         except Exception as error:
             return Problem.of(error)
-        return self._checked(value, () if batch is None else (batch,))
-
-    def _checked(self, value: Any, batch: tuple[int, ...]) -> Data | Problem:
         try:
-            x: Tensor = checks.as_tensor(value, "simulator (its result)").detach().cpu()
+            x = checks.as_tensor(value, "simulator (its result)").detach().cpu()
         except TypeError as error:
             return Problem(WRONG_SHAPE, str(error))
-        known = (*batch, self.n_obs)
-        if tuple(x.shape[: len(known)]) != known or (
-            self.event is not None and tuple(x.shape[len(known) :]) != self.event
-        ):
+        known = (self.n_obs,) if batch is None else (batch, self.n_obs)
+        shape, event = tuple(x.shape[: len(known)]), tuple(x.shape[len(known) :])
+        if shape != known or self.event not in (None, event):
             rest = ("*event",) if self.event is None else self.event
             expected = str((*known, *rest)).replace("'", "")
             return Problem(WRONG_SHAPE, f"expected shape {expected}, got {tuple(x.shape)}")
         return Data(x.numpy(), isinstance(value, np.ndarray))
-
-
-__all__ = ["Call", "Caller", "Data"]

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,56 +22,118 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.simulation.calls import Caller, Data
-from mindist.simulation.failure import NOT_FINITE, Failure, Problem, SimulationError
-from mindist.simulation.orphans import end_with_parent
-from mindist.simulation.payload import Payload
-from mindist.simulation.seeds import borrowed_globals, draw_seed
-from mindist.simulation.sources import draw_prior
-from mindist.simulation.threads import one_core
-from mindist.simulation.work import Chunk, NumPy, Work
+from mindist.simulation.calls import (
+    NAN,
+    NOT_FINITE,
+    Call,
+    Caller,
+    Data,
+    NumPy,
+    Problem,
+    Sources,
+    borrowed_globals,
+    draw_prior,
+    draw_seed,
+)
+from mindist.simulation.jobs import end_with_parent
+from mindist.simulation.limited import calling, close_idle, one_core, unpack_once
+from mindist.simulation.schema import (
+    MAX_CHUNK_BYTES,
+    Failure,
+    Schema,
+    Settings,
+    SimulationError,
+    chunk_size,
+)
 from mindist.summarise import Summariser
+
+Embed = Callable[[Tensor], Tensor]
+"""Datasets `(B, N, *event)` to mean embeddings `(B, K)`."""
 
 # A chunk gives up after so many failures in a row: at a rate of 9 failures in 10 draws that happens
 # once in 40,000 times, and where everything fails nobody waits for more.
 MAX_IN_A_ROW = 100
+PROBE = 2**31  # stands first in the seeds of the first simulation; no chunk has this index
+ATTEMPTS = 10  # at a rate of one failure in two, all of them fail once in 1,000 times
 
-NAN = Problem(NOT_FINITE, "the data hold NaN or infinite values")
+_alone = threading.Lock()  # of the global generators: a Dask worker may have several threads
 
 
-# Of the process's global generators: a Dask worker may have several threads.
-_alone = threading.Lock()
+@dataclass(frozen=True)
+class Work:
+    """How every chunk of a bank is simulated: what a worker gets, once.
+
+    Arguments:
+        sources: Prior, simulator and summary.
+        settings: What the caller asked for.
+        schema: Shapes and types.
+        embed: Gives the mean embeddings; None before it is chosen.
+        with_data: Whether the data are given back as well.
+        run: A name for this run.
+    """
+
+    sources: Sources
+    settings: Settings
+    schema: Schema
+    embed: Embed | None
+    with_data: bool
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def summarise(self) -> Summariser:
+        """The summary, as the first simulation showed it to be."""
+        schema = self.schema
+        return Summariser(self.sources.summary, schema.summary_numpy, schema.shapes["s"][0])
+
+    def embed_rows(self, x: NumPy, valid: NumPy) -> NumPy:
+        """Return mean embeddings `(b, K)` in float32 of the valid rows; NaN elsewhere."""
+        if self.embed is None:
+            raise ValueError("embed: expected an embedding, got None.")
+        z_bar = self.embed(torch.from_numpy(x[valid])).float().cpu().numpy()
+        result = np.full((len(x), z_bar.shape[1]), np.nan, np.float32)
+        result[valid] = z_bar
+        return result
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The datasets of one chunk.
+
+    Arguments:
+        index: Which chunk.
+        arrays: "theta" `(b, d_theta)`, "s" `(b, d_s)`, "valid" `(b,)` and, where they are made,
+            "z_bar" `(b, K)` and "x" `(b, N, *event)`. Rows that are not valid are NaN but for
+            theta.
+        failures: Draws that failed.
+        seconds: How long it took.
+    """
+
+    index: int
+    arrays: dict[str, NumPy]
+    failures: tuple[Failure, ...]
+    seconds: float
 
 
 def simulate_chunk(work: Work, index: int) -> Chunk:
     """Simulate one chunk in this process, which does one at a time."""
-    start = time.perf_counter()
+    start, settings = time.perf_counter(), work.settings
+    call = Call(work.sources.simulator, settings.n_obs, work.schema.shapes["x"][1:])
     with _alone, one_core(), borrowed_globals(), torch.no_grad():
         rows = _Rows(work, index)
-        with work.caller() as caller:
+        with calling(call, settings.time_limit, work.run) as caller:
             rows.fill(caller)
         arrays = {**rows.arrays, "valid": rows.valid}
         if work.embed is not None:
-            arrays["z_bar"] = embed_rows(work, rows.arrays["x"], rows.valid)
+            arrays["z_bar"] = work.embed_rows(rows.arrays["x"], rows.valid)
         if not work.with_data:
             del arrays["x"]
     return Chunk(index, arrays, tuple(rows.failures), time.perf_counter() - start)
 
 
-def simulate_packed(payload: Payload, index: int) -> Chunk:
+def simulate_packed(packed: bytes, index: int) -> Chunk:
     """Simulate one chunk in another process."""
     end_with_parent()
-    return simulate_chunk(payload.open(), index)
-
-
-def embed_rows(work: Work, x: NumPy, valid: NumPy) -> NumPy:
-    """Mean embeddings `(b, K)` in float32 of the valid rows; NaN elsewhere."""
-    if work.embed is None:
-        raise ValueError("embed: expected an embedding, got None.")
-    z_bar = work.embed(torch.from_numpy(x[valid])).float().cpu().numpy()
-    result = np.full((len(x), z_bar.shape[1]), np.nan, np.float32)
-    result[valid] = z_bar
-    return result
+    return simulate_chunk(unpack_once(packed), index)
 
 
 class _Rows:
@@ -79,36 +143,41 @@ class _Rows:
         schema = work.schema
         self.work, self.index = work, index
         self.first, last = schema.span(index)
-        size = last - self.first
         self.arrays = {
-            name: np.full((size, *schema.shapes[name]), np.nan, schema.dtypes[name])
+            name: np.full((last - self.first, *schema.shapes[name]), np.nan, schema.dtypes[name])
             for name in ("theta", "s", "x")
         }
-        self.valid = np.zeros(size, bool)
+        self.valid = np.zeros(last - self.first, bool)
         self.failures: list[Failure] = []
         self.in_a_row = 0
+
+    def _seed(self, *key: int) -> int:
+        return draw_seed(self.work.settings.seed, self.index, *key)
 
     def fill(self, caller: Caller) -> None:
         """Draw until every row is there, or once, if failures are only reported."""
         attempt, missing = 0, np.arange(len(self.valid))
-        while len(missing):
-            seed = draw_seed(self.work.settings.seed, self.index, attempt, 0)
-            theta = draw_prior(self.work.sources.prior, len(missing), seed)
+        while len(missing) and (attempt == 0 or self.work.settings.failures != "report"):
+            theta = draw_prior(self.work.sources.prior, len(missing), self._seed(attempt, 0))
             self.arrays["theta"][missing] = checks.as_tensor(theta, "prior").numpy()
-            self._simulate(caller, theta, missing, attempt)
+            if not (self.work.schema.vectorised and self._batch(caller, theta, missing, attempt)):
+                self._one_by_one(caller, theta, missing, attempt)
             missing = np.flatnonzero(~self.valid)
             attempt += 1
-            if self.work.settings.failures == "report":
-                return
 
-    def _simulate(self, caller: Caller, theta: Any, rows: NumPy, attempt: int) -> None:
-        """Simulate and summarise datasets for these rows."""
-        if self.work.schema.vectorised and self._batch(caller, theta, rows, attempt):
-            return
+    def _batch(self, caller: Caller, theta: Any, rows: NumPy, attempt: int) -> bool:
+        """Simulate all rows in one call; return False if that gives nothing."""
+        seed = self._seed(attempt, 0, 1)
+        result = caller(theta, seed, len(rows))
+        if isinstance(result, Data):
+            self._take(result.x, rows, attempt, [seed] * len(rows), alone=False)
+        return isinstance(result, Data)
+
+    def _one_by_one(self, caller: Caller, theta: Any, rows: NumPy, attempt: int) -> None:
         batch = 1 if self.work.schema.vectorised else None
         good: list[tuple[int, int, NumPy]] = []
         for j, row in enumerate(rows):
-            seed = draw_seed(self.work.settings.seed, self.index, attempt, 1 + j)
+            seed = self._seed(attempt, 1 + j)
             result = caller(theta[j : j + 1] if batch else theta[j], seed, batch)
             if isinstance(result, Data) and not np.isfinite(result.x).all():
                 result = NAN
@@ -121,22 +190,12 @@ class _Rows:
             done, seeds, x = zip(*good, strict=True)
             self._take(np.stack(x), np.array(done), attempt, seeds, alone=True)
 
-    def _batch(self, caller: Caller, theta: Any, rows: NumPy, attempt: int) -> bool:
-        """All rows in one call; if it gives nothing, they are tried one by one."""
-        seed = draw_seed(self.work.settings.seed, self.index, attempt, 0, 1)
-        result = caller(theta, seed, len(rows))
-        if isinstance(result, Problem):
-            return False
-        self._take(result.x, rows, attempt, [seed] * len(rows), alone=False)
-        return True
-
     def _take(
         self, data: NumPy, rows: NumPy, attempt: int, seeds: Sequence[int], *, alone: bool
     ) -> None:
         """Keep what is finite, with its summaries."""
         x = torch.from_numpy(data.astype(self.arrays["x"].dtype, copy=False))
-        finite = torch.isfinite(x.flatten(1)).all(1)
-        s, problems = summaries(self.work.summarise, x, finite)
+        s, problems = _summaries(self.work.summarise, x)
         for j, row in enumerate(rows):
             if j in problems:
                 self._fail(row, attempt, problems[j], seeds[j], alone=alone)
@@ -165,10 +224,9 @@ class _Rows:
             )
 
 
-def summaries(
-    summarise: Summariser, x: Tensor, finite: Tensor
-) -> tuple[Tensor, dict[int, Problem]]:
-    """Summaries `(b, d_s)`, and what is wrong with which dataset."""
+def _summaries(summarise: Summariser, x: Tensor) -> tuple[Tensor, dict[int, Problem]]:
+    """Return summaries `(b, d_s)` of datasets, and what is wrong with which of them."""
+    finite = torch.isfinite(x.flatten(1)).all(1)
     problems = dict.fromkeys((~finite).nonzero()[:, 0].tolist(), NAN)
     s = torch.full((len(x), summarise.dim or 0), torch.nan, dtype=torch.float64)
     good = finite.nonzero()[:, 0]
@@ -180,14 +238,74 @@ def summaries(
         if len(x) == 1:
             return s, {0: Problem.of(error, "summary: ")}
         for j in good.tolist():
-            one, more = summaries(summarise, x[j : j + 1], torch.ones(1, dtype=torch.bool))
+            one, more = _summaries(summarise, x[j : j + 1])
             s[j] = one[0]
-            if more:
-                problems[j] = more[0]
+            problems |= {j: more[0]} if more else {}
     for j in good.tolist():
         if j not in problems and not torch.isfinite(s[j]).all():
             problems[j] = Problem(NOT_FINITE, "the summary holds NaN or infinite values")
     return s, problems
 
 
-__all__ = ["embed_rows", "simulate_chunk", "simulate_packed", "summaries"]
+# ------------------------------------------------------------------------------- the first draw
+
+
+def probe(sources: Sources, settings: Settings) -> Schema:
+    """Simulate a little and say what the bank will hold; these datasets are thrown away.
+
+    A simulator that is given a few parameter vectors `(B, d_theta)` and returns `(B, N, *event)` is
+    vectorised; any other is called for one dataset at a time.
+    """
+    with one_core(), borrowed_globals(), torch.no_grad():
+        try:
+            call = Call(sources.simulator, settings.n_obs)
+            with calling(call, settings.time_limit, "probe") as caller:
+                theta, data, batch = _first(sources, settings, caller)
+        finally:
+            close_idle("probe")
+        x = torch.from_numpy(data.x if batch else data.x[None])
+        summarise = Summariser(sources.summary)
+        s = summarise(x, prefer_numpy=data.numpy)
+    parameters = checks.as_tensor(theta, "prior")[0].numpy()
+    rows = {"theta": parameters, "s": s[0].cpu().numpy(), "x": x[0].numpy()}
+    size = min(settings.num, settings.chunk or chunk_size(settings.num, rows["x"].nbytes))
+    if size * max(row.nbytes for row in rows.values()) > MAX_CHUNK_BYTES:
+        raise ValueError(
+            f"chunk: expected chunks of at most {MAX_CHUNK_BYTES:,} bytes, got {size} datasets of "
+            f"{rows['x'].nbytes:,} bytes. Choose fewer datasets for a chunk."
+        )
+    shapes = {name: row.shape for name, row in rows.items()}
+    dtypes = {name: str(row.dtype) for name, row in rows.items()}
+    return Schema(settings.num, size, batch, bool(summarise.numpy), shapes, dtypes)
+
+
+def probe_packed(packed: bytes) -> Schema:
+    """Do the same in another process."""
+    return probe(*unpack_once(packed))
+
+
+def _first(sources: Sources, settings: Settings, caller: Caller) -> tuple[Any, Data, bool]:
+    """Return the first draws that succeed, as a batch if the simulator takes one."""
+    ways = [True, False] if settings.vectorised is None else [settings.vectorised]
+    dim = draw_prior(sources.prior, 1, draw_seed(settings.seed, PROBE)).shape[1]
+    # Neither N nor d_theta: a function that takes one theta apart must not succeed by chance.
+    batch = next(size for size in (3, 2, 4) if size not in (settings.n_obs, dim))
+    said: dict[bool, str] = {}
+    for attempt in range(ATTEMPTS):
+        theta = draw_prior(sources.prior, batch, draw_seed(settings.seed, PROBE, attempt, 0))
+        for way in ways:
+            seed = draw_seed(settings.seed, PROBE, attempt, 1)
+            result = caller(theta if way else theta[0], seed, batch if way else None)
+            if isinstance(result, Data) and np.isfinite(result.x).all():
+                return theta, result, way
+            said[way] = (result if isinstance(result, Problem) else NAN).error
+    words = {True: "with a batch", False: "with one theta"}
+    errors: dict[str, list[str]] = {}
+    for way, error in said.items():
+        errors.setdefault(error, []).append(words[way])
+    listed = "; ".join(f"{' and '.join(ways)}: {error}" for error, ways in errors.items())
+    raise SimulationError(
+        f"simulator: expected datasets (N, *event) for one theta (d_theta,) or (B, N, *event) for "
+        f"a batch (B, d_theta), got none in {ATTEMPTS} draws ({listed}). Try it by hand on a draw "
+        "of the prior; say which of the two it takes by vectorised=True or False."
+    )

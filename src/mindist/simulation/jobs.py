@@ -2,20 +2,24 @@
 
 One process by default, `workers` processes of this machine (loky), or whatever cluster the caller
 has chosen by `joblib.parallel_config("dask")` or `"ray"`. Nothing here knows what a job is: the
-simulation bank and the experiment runner both run theirs through it.
+simulation bank and the experiments of mindist-paper both run theirs through it.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from functools import cache
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-from mindist.simulation.extras import need
+from mindist.simulation.limited import need
 
 Job = TypeVar("Job")
 Outcome = TypeVar("Outcome")
@@ -28,7 +32,7 @@ WAVE = 16
 def outcomes(
     function: Callable[[Job], Outcome], jobs: Sequence[Job], workers: int, wave: int | None = None
 ) -> Iterator[Outcome]:
-    """What a function gives for each job, as they come; other processes end when this one stops.
+    """Yield what a function gives for each job, as they come; processes end when this one stops.
 
     Arguments:
         function: Called with one job. In another process, unless there is one worker and no
@@ -46,10 +50,9 @@ def outcomes(
         yield from map(function, jobs)
         return
     parallel, streams = _parallel(workers)
+    num = parallel.n_jobs
     # Never so few that processes stand idle: the next wave begins when the last one is done.
-    size = (
-        max(wave or WAVE * parallel.n_jobs, 4 * parallel.n_jobs) if streams else 2 * parallel.n_jobs
-    )
+    size = max(wave or WAVE * num, 4 * num) if streams else 2 * num
     delayed = need("joblib").delayed
     for first in range(0, len(jobs), size):
         results = parallel(delayed(function)(job) for job in jobs[first : first + size])
@@ -58,7 +61,7 @@ def outcomes(
 
 
 def _parallel(workers: int) -> tuple[Any, bool]:
-    """What runs jobs in other processes, and whether it gives outcomes as they come (Ray: no)."""
+    """Return what runs jobs elsewhere, and whether it gives outcomes as they come (Ray: no)."""
     joblib = need("joblib")
     if not on_cluster():
         # The context ends here, before the first outcome: the caller's own is untouched.
@@ -72,7 +75,7 @@ def _parallel(workers: int) -> tuple[Any, bool]:
 
 
 def on_cluster() -> bool:
-    """Whether the caller has chosen other processes than loky's: those of Dask or Ray, say."""
+    """Return whether the caller has chosen other processes than loky's: of Dask or Ray, say."""
     joblib = sys.modules.get("joblib")
     if joblib is None:
         return False
@@ -85,9 +88,26 @@ def on_cluster() -> bool:
     return name not in ("LokyBackend", "SequentialBackend")
 
 
+@cache
+def end_with_parent() -> None:
+    """In a worker of loky, end this process soon after its parent; elsewhere do nothing.
+
+    loky's own workers finish what they do and wait for five minutes: a chunk may take hours, and
+    its outcome would belong to nobody.
+    """
+
+    def watch(parent: int) -> None:
+        while os.getppid() == parent:
+            time.sleep(2)
+        os._exit(1)
+
+    if multiprocessing.current_process().name.startswith("LokyProcess"):
+        threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+
+
 @contextmanager
 def bar(total: int, done: int, unit: str, progress: bool | None) -> Iterator[Any]:
-    """A bar with the time left on a terminal; silent elsewhere, unless progress is True."""
+    """Show a bar with the time left on a terminal; nothing elsewhere, unless progress is True."""
     from tqdm.auto import tqdm  # looks for a notebook when it is imported
 
     shown = sys.stderr.isatty() if progress is None else progress
@@ -110,6 +130,3 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-__all__ = ["bar", "on_cluster", "outcomes", "terminable"]

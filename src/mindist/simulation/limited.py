@@ -1,38 +1,125 @@
-"""A time limit that holds whatever the simulator does: calls in a process that can be ended.
+"""Functions in another process, and a time limit that holds whatever the simulator does.
 
-The process interrupts itself by an alarm, which ends a loop of Python or a sleep and costs nothing.
-Compiled code may never look at a signal: then the caller kills the process and takes another. And
-if the caller itself is gone, a timer outside of Python's lock ends the process.
+Neither pebble nor loky does this: pebble's timeouts need a task of some milliseconds for each call
+and leave a hanging child behind when the caller is killed; loky has no timeouts. So each simulator
+has a process of its own behind a pipe. It interrupts itself by an alarm, which ends a loop of
+Python or a sleep and costs nothing. Compiled code may never look at a signal: then the caller kills
+the process and takes another. And if the caller itself is gone, a timer outside of Python's lock
+ends the process.
+
+This is the only module that pickles, through pipes and sockets and never to a file: cloudpickle
+takes functions of a notebook or a script by value.
 """
 
 from __future__ import annotations
 
 import atexit
+import faulthandler
+import importlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache, lru_cache
 from multiprocessing.connection import Connection, Pipe
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
-from mindist.simulation.calls import Call, Data
-from mindist.simulation.failure import RAISED, TIMED_OUT, Problem
-from mindist.simulation.payload import pack, unpack
+from mindist.simulation.calls import RAISED, TIMED_OUT, Call, Caller, Data, Problem
+from mindist.threads import one_thread
 
 GRACE = 1.0  # seconds after the alarm before the process is killed
 
-_idle: dict[str, list[LimitedCall]] = {}  # processes of the last run, to be used again
+
+def need(name: str) -> Any:
+    """Import a library that only banks need, or say what to install.
+
+    Example:
+        >>> need("no_such_library")
+        Traceback (most recent call last):
+            ...
+        ImportError: Simulation banks need no_such_library. Install it with: pip install
+        'mindist[bank]'
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        old = missing == "zarr" and sys.version_info < (3, 11)
+        raise ImportError(
+            f"Simulation banks need {missing}. Install it with: pip install 'mindist[bank]'"
+            + " (Python 3.11 or newer)" * old
+        ) from error
+
+
+def pack(thing: Any) -> bytes:
+    """Return something as bytes for another process of the same user.
+
+    Example:
+        >>> unpack(pack(lambda x: x + 1))(1)
+        2
+    """
+    pickler = need("cloudpickle")
+    try:
+        # A process that was started earlier, for another call, may not look for modules where this
+        # one does by now.
+        content: bytes = pickler.dumps((sys.path, pickler.dumps(thing)))
+    except Exception as error:
+        raise TypeError(
+            "prior, simulator, summary: expected functions that can be sent to another process, "
+            f"got {type(error).__name__}: {error}. Make sockets and locks inside the "
+            "function, or use workers=1 and no time_limit."
+        ) from error
+    return content
+
+
+def unpack(content: bytes) -> Any:
+    """Return what `pack` packed in a process of the same user."""
+    import cloudpickle
+
+    folders, thing = cloudpickle.loads(content)
+    sys.path += [folder for folder in folders if folder not in sys.path]
+    return cloudpickle.loads(thing)
+
+
+unpack_once = lru_cache(maxsize=1)(unpack)  # for workers, which get the same with every job
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep torch and the libraries behind NumPy on one thread.
+
+    The last bits of a sum depend on how many threads share it.
+
+    Example:
+        >>> import torch
+        >>> with one_core():
+        ...     torch.get_num_threads()
+        1
+    """
+    controller = _controller()
+    with one_thread(), nullcontext() if controller is None else controller.limit(limits=1):
+        yield
+
+
+@cache
+def _controller() -> Any:
+    """Return a handle on the libraries that are loaded by now; looking for them takes a while."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ModuleNotFoundError:
+        return None
+    return ThreadpoolController()
 
 
 class LimitedCall:
-    """A simulator in a process of its own, with a time limit for each simulation.
+    """A simulator in a process of its own, with seconds for each simulation, B times for a batch.
 
-    Arguments:
-        call: The simulator and what is expected of it.
-        limit: Seconds for one simulation; for a batch of B, B times as many.
+    Its processes are forks of a nursery, which has imported everything, has one thread, and in
+    which no code of the user has run.
     """
 
     def __init__(self, call: Call, limit: float) -> None:
@@ -42,7 +129,7 @@ class LimitedCall:
                 "the time inside the simulator."
             )
         self.call, self.limit = call, limit
-        self._nursery: Nursery | None = None
+        self._nursery: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._pipe: Connection[Any, Any] | None = None
         self._pid = 0
 
@@ -55,7 +142,7 @@ class LimitedCall:
                 result: Data | Problem = unpack(pipe.recv_bytes())
                 return result
             self._kill()
-            return timed_out(limit)
+            return _timed_out(limit)
         except (EOFError, ConnectionError):
             self._kill()
             return Problem(RAISED, "its process ended: it crashed, or the system ended it")
@@ -67,9 +154,11 @@ class LimitedCall:
         if self._pipe is not None:
             return self._pipe
         if self._nursery is None:
-            self._nursery = Nursery()
-        self._pipe = self._nursery.child()
+            self._nursery = _nursery()
+        self._pipe, theirs = Pipe()
         try:
+            with theirs:
+                socket.send_fds(self._nursery[1], [b"1"], [theirs.fileno()])
             self._pipe.send_bytes(pack(self.call))
             self._pid, problem = unpack(self._pipe.recv_bytes())
         except (EOFError, ConnectionError):
@@ -81,10 +170,10 @@ class LimitedCall:
 
     def _kill(self) -> None:
         pid, pipe, self._pid, self._pipe = self._pid, self._pipe, 0, None
+        if pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         if pipe is not None:
-            if pid:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
             pipe.close()
 
     def close(self) -> None:
@@ -92,54 +181,41 @@ class LimitedCall:
         self._kill()
         nursery, self._nursery = self._nursery, None
         if nursery is not None:
-            nursery.close()
+            nursery[1].close()
+            nursery[0].kill()
+            nursery[0].wait()
 
 
-class Nursery:
-    """A process that has imported everything and does nothing but fork: a new child is quick.
-
-    It has one thread, and no code of the user has run in it: its forks are safe.
-    """
-
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        # The path as it is here, however it came about: the other process may need all of it.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mindist.simulation.child", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": path},
-            )
-
-    def child(self) -> Connection[Any, Any]:
-        """A pipe to a new child, which waits for what it shall call."""
-        ours, theirs = Pipe()
-        with theirs, suppress(ConnectionError):  # the caller finds the pipe closed
-            socket.send_fds(self._socket, [b"1"], [theirs.fileno()])
-        return ours
-
-    def close(self) -> None:
-        """End it; children end when their pipe closes."""
-        self._socket.close()
-        self._process.kill()
-        self._process.wait()
+def _nursery() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start the process that forks others, and the socket to ask it for one."""
+    ours, theirs = socket.socketpair()
+    # The path as it is here, however it came about: the other process may need all of it.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    with theirs:
+        program = f"from mindist.simulation.limited import main; main({theirs.fileno()})"
+        command, env = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
+        return subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env), ours
 
 
-def timed_out(limit: float) -> Problem:
-    """The problem of a simulation that took too long."""
+def _timed_out(limit: float) -> Problem:
     return Problem(TIMED_OUT, f"took more than {limit:g} s")
 
 
+_idle: dict[str, list[LimitedCall]] = {}  # processes of the last run, to be used again
+
+
 @contextmanager
-def limited(call: Call, limit: float, run: str) -> Iterator[LimitedCall]:
-    """A process that calls the simulator; those of the same run are used again.
+def calling(call: Call, limit: float | None, run: str) -> Iterator[Caller]:
+    """Call a simulator here or, if there is a limit, in a process, which the same run uses again.
 
     Arguments:
         call: The simulator and what is expected of it.
         limit: Seconds for one simulation.
-        run: A name for the run: a process for another one is ended.
+        run: A name for the run: a process of another one is ended.
     """
+    if limit is None:
+        yield call
+        return
     for other in [name for name in _idle if name != run]:
         close_idle(other)
     waiting = _idle.setdefault(run, [])
@@ -162,4 +238,52 @@ def _close_all() -> None:
         close_idle(run)
 
 
-__all__ = ["LimitedCall", "close_idle", "limited", "timed_out"]
+# ------------------------------------------------------------------------------- the other side
+
+
+class TimeUp(BaseException):
+    """The alarm: no `except Exception` of a simulator catches it."""
+
+
+def main(handle: int) -> None:
+    """Fork a child for each pipe that comes through the socket, until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who ends this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a child ended
+    with one_thread(), socket.socket(fileno=handle) as requests:
+        while True:
+            message, handles, _, _ = socket.recv_fds(requests, 1, 1)
+            if not message:
+                return
+            if not os.fork():
+                requests.close()
+                _serve(Connection(handles[0]))
+                os._exit(0)
+            os.close(handles[0])
+
+
+def _serve(pipe: Connection[Any, Any]) -> None:
+    """Answer calls until the pipe closes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, _ring)
+    with suppress(EOFError, ConnectionError), open(os.devnull, "w") as nowhere, one_core():
+        try:
+            call = unpack(pipe.recv_bytes())
+        except Exception as error:
+            pipe.send_bytes(pack((0, f"{type(error).__name__}: {error}")))
+            return
+        pipe.send_bytes(pack((os.getpid(), "")))
+        while True:
+            theta, seed, batch, limit = unpack(pipe.recv_bytes())
+            faulthandler.dump_traceback_later(limit + 2 * GRACE, exit=True, file=nowhere)
+            result: Data | Problem = _timed_out(limit)
+            with suppress(TimeUp):
+                signal.setitimer(signal.ITIMER_REAL, limit)
+                got = call(theta, seed, batch)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                result = got
+            faulthandler.cancel_dump_traceback_later()
+            pipe.send_bytes(pack(result))
+
+
+def _ring(number: int, frame: FrameType | None) -> NoReturn:
+    raise TimeUp

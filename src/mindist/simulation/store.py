@@ -1,0 +1,522 @@
+"""A bank on disk: a Zarr store whose chunks count once they are recorded.
+
+::
+
+    zarr.json                      the header: format, versions, settings, shapes, embedding
+    theta/ s/ valid/ z_bar/ x/     arrays; rows of chunk i are the file c.i.0 of each
+    pilot/                         data of the first datasets, where not all are kept
+    embedding/                     tensors of the embedding
+    chunks/00000/                  the record of a complete chunk: files with sizes and sha256
+
+Header and records are attributes of Zarr groups, with a checksum of their own; they are written
+under another name, forced to the disk and renamed. Only the calling process writes, and only under
+its lock. What an array says of itself is compared with the schema before Zarr meets it, and what
+its files say of their size before they are decompressed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mindist import storage
+from mindist.simulation.calls import NumPy
+from mindist.simulation.chunk import Chunk
+from mindist.simulation.limited import need
+from mindist.simulation.schema import (
+    MAX_CHUNK_BYTES,
+    SIZES,
+    Layout,
+    Schema,
+    check_header,
+    check_record,
+    file_of,
+    one_of,
+    take,
+)
+from mindist.storage import damaged, room_for
+
+KIND, FORMAT_VERSION = "mindist simulation bank", 1
+PARTS = ("theta", "s", "valid", "x", "pilot", "z_bar", "embedding", "chunks")
+MAX_RECORD_BYTES = 2**28  # some 400,000 failed draws of one chunk
+CODECS = ["bytes", "zstd"]  # what mindist writes; others may run what a file says
+MAX_TENSOR_BYTES = 2**30
+ZSTD = b"\x28\xb5\x2f\xfd"  # what its data begin with
+
+
+class BankLockedError(RuntimeError):
+    """Another process writes this bank."""
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a bank, the file `.NAME.lock` beside it, or say who does.
+
+    The system releases the lock when its process ends, however it ends. Who holds it is said in
+    `.NAME.writer`, because on Windows nobody else reads a file that is locked.
+    """
+    from filelock import FileLock, Timeout
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    writer = folder.parent / f".{folder.name}.writer"
+    try:
+        with FileLock(folder.parent / f".{folder.name}.lock", timeout=0):
+            who = f"process {os.getpid()} on {socket.gethostname()} (since {now()})"
+            writer.write_text(who, encoding="utf-8")
+            try:
+                yield
+            finally:
+                writer.unlink(missing_ok=True)
+    except Timeout as error:
+        who = writer.read_text(encoding="utf-8")[:200] if writer.is_file() else "another process"
+        raise BankLockedError(
+            f"out: {folder} is being written by {who}. Wait for it, or end it and give the same "
+            "call, which will go on from there."
+        ) from error
+
+
+def now() -> str:
+    """Return the time, for the record."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+# ------------------------------------------------------------------------------- groups
+
+
+def write_group(folder: Path, attributes: dict[str, Any]) -> None:
+    """Make a folder a Zarr group with these attributes, or replace those it has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    attributes = {**attributes, "sha256": _digest(_canonical(attributes))}
+    group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    storage.write_whole(folder / "zarr.json", (json.dumps(group, indent=1) + "\n").encode())
+
+
+def read_group(folder: Path) -> dict[str, Any] | None:
+    """Return the attributes of a group, or None where there is none; ValueError if damaged."""
+    path = folder / "zarr.json"
+    linked = path.is_symlink() or (folder.is_symlink() and folder.parent.name == "chunks")
+    if linked or (path.exists() and not path.is_file()):
+        raise damaged(path, "it is a link or a folder in the place of a file")
+    if not path.is_file():
+        return None
+    group = storage.read_json(path, MAX_RECORD_BYTES)
+    attributes = group.get("attributes") if isinstance(group, dict) else None
+    if not isinstance(attributes, dict):
+        raise damaged(path, "it is not what mindist wrote")
+    claimed = attributes.pop("sha256", None)
+    try:
+        intact = claimed == _digest(_canonical(attributes))
+    except (RecursionError, ValueError):  # ValueError: text that no encoding has
+        intact = False
+    if not intact:
+        raise damaged(path, "its checksum does not match its content")
+    return attributes
+
+
+def _read_header(folder: Path) -> dict[str, Any]:
+    """Return the header of a bank, of a format that this version reads."""
+    header = read_group(folder.resolve())  # a link to a bank is one; in it there are none
+    if header is None:
+        raise FileNotFoundError(
+            f"path: expected a simulation bank, found none at {folder}. Give the path that was "
+            "passed to mindist.simulate as out."
+        )
+    if header.get("kind") != KIND:
+        raise ValueError(f"path: {folder} is a Zarr group, but no simulation bank.")
+    version = header.get("format_version")
+    if type(version) is not int or version < 1:
+        raise damaged(folder / "zarr.json", f"its format version is {str(version)[:80]}")
+    if version > FORMAT_VERSION:
+        raise ValueError(
+            f"path: {folder} has format version {version}, newer than "
+            f"{FORMAT_VERSION}, the newest that this version of mindist reads. Upgrade mindist."
+        )
+    return header
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+# ------------------------------------------------------------------------------- arrays
+
+
+class _Facts(NamedTuple):
+    """What an array says of itself."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Uncompressed bytes of one file."""
+        return math.prod(self.chunks) * self.dtype.itemsize
+
+
+def _facts(folder: Path, dtypes: tuple[str, ...]) -> _Facts:
+    """Return what an array says of itself, if its files go through no other codecs than ours."""
+    file = folder / "zarr.json"
+    if folder.is_symlink() or file.is_symlink() or not file.is_file():
+        raise damaged(file, "it is missing, or a link")
+    values = storage.read_json(file)
+    codecs = take(file, values, "codecs", ("a list", lambda v: isinstance(v, list)))
+    if [codec.get("name") if isinstance(codec, dict) else codec for codec in codecs] != CODECS:
+        raise damaged(file, f"its codecs are {codecs!r:.80}, and mindist writes and runs {CODECS}")
+    take(file, {"storage_transformers": [], **values}, "storage_transformers", one_of([]))
+    take(file, values, "node_type", one_of("array"))
+    take(file, values, "chunk_grid.name", one_of("regular"))
+    return _Facts(
+        np.dtype(take(file, values, "data_type", one_of(*dtypes))),
+        tuple(take(file, values, "shape", SIZES)),
+        tuple(take(file, values, "chunk_grid.configuration.chunk_shape", SIZES)),
+    )
+
+
+def check_array(folder: Path, layout: Layout) -> _Facts:
+    """Return what an array says of itself, or raise a ValueError unless it is as the bank says."""
+    facts, file = _facts(folder, (layout.dtype,)), folder / "zarr.json"
+    same = [b in (None, a) for a, b in zip(facts.shape, layout.shape, strict=False)]
+    if len(facts.shape) != len(layout.shape) or not all(same):
+        raise damaged(file, f"its shape is {facts.shape}, expected {layout.shape}")
+    if facts.chunks != (layout.chunk, *facts.shape[1:]) or facts.chunk_bytes > MAX_CHUNK_BYTES:
+        raise damaged(file, f"its chunks have shape {facts.chunks}")
+    return facts
+
+
+def _open(folder: Path, facts: _Facts, *, write: bool = False) -> Any:
+    """Open an array, after a look at its files unless it is to be written."""
+    for file in [] if write else folder.rglob("*"):
+        if file.name != "zarr.json" and not file.name.endswith(".partial"):
+            why = _unfit(file, facts.chunk_bytes) if not file.is_dir() or file.is_symlink() else ""
+            if why:
+                raise damaged(file, why)
+    mode: Any = "r+" if write else "r"
+    with _reading(folder / "zarr.json"):
+        # Of version 3 only: in version 2 an array may be made of pickles.
+        array = need("zarr").open_array(
+            str(folder), mode=mode, zarr_format=3, config={"write_empty_chunks": True}
+        )
+    if (array.dtype, tuple(array.shape), tuple(array.chunks)) != tuple(facts):
+        raise damaged(folder / "zarr.json", "Zarr reads it otherwise than mindist")
+    return array
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn whatever Zarr raises on a broken file into a ValueError that names it."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        why = (f"{type(error).__name__}: {error}".splitlines() or [""])[0][:200]
+        raise damaged(path, f"it cannot be read ({why})") from error
+
+
+def _unfit(file: Path, size: int) -> str:
+    """Say what is wrong with a file that should hold `size` bytes when decompressed."""
+    if file.is_symlink() or not file.is_file():
+        return "it is a link, or no file"
+    with open(file, "rb") as opened:
+        held = frame_size(opened.read(18))
+    return "" if held == size else f"it holds {held} bytes of numbers instead of {size}"
+
+
+def frame_size(head: bytes) -> int | None:
+    """Return how many bytes zstd data say that they are decompressed; None if they do not say.
+
+    Section 3.1.1.1 of RFC 8878: a byte of flags, a window unless it is one segment, the number of a
+    dictionary, the size.
+
+    Example:
+        >>> frame_size(ZSTD + bytes([0x20, 64]))
+        64
+    """
+    if head[:4] != ZSTD or len(head) < 6:
+        return None
+    flags = head[4]
+    single, kind = flags >> 5 & 1, flags >> 6
+    size = (single, 2, 4, 8)[kind]
+    first = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    if not size or len(head) < first + size:
+        return None
+    return int.from_bytes(head[first : first + size], "little") + (256 if kind == 1 else 0)
+
+
+def _create(folder: Path, shape: tuple[int, ...], dtype: Any, **options: Any) -> Any:
+    zarr = need("zarr")
+    compressor = zarr.codecs.ZstdCodec()
+    fixed = {"zarr_format": 3, "compressors": compressor, "overwrite": True}
+    return zarr.create_array(store=str(folder), shape=shape, dtype=dtype, **fixed, **options)
+
+
+def _create_rows(folder: Path, shape: tuple[int, ...], chunk: int, dtype: str) -> None:
+    """Make an array with `chunk` rows in each file; rows that nobody wrote are NaN or False."""
+    _create(
+        folder,
+        shape,
+        dtype,
+        chunks=(chunk, *shape[1:]),
+        fill_value=False if dtype == "bool" else math.nan,
+        chunk_key_encoding={"name": "default", "separator": "."},
+        # A file for every chunk, also of zeros: what is not there was never written.
+        config={"write_empty_chunks": True},
+    )
+
+
+# ------------------------------------------------------------------------------- the bank
+
+
+class Store:
+    """A bank on disk, complete or not, to be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.header = path, _read_header(path)
+        for name in PARTS:  # a link may lead anywhere
+            part = path / name
+            if part.is_symlink() or (part.exists() and not part.is_dir()):
+                raise damaged(part, "it is a link or a file in the place of a folder")
+        self.schema: Schema = check_header(path, self.header)
+        self.keep: str = self.header["config"]["keep"]
+        self.records: dict[int, dict[str, Any]] = {}
+        self._opened: dict[str, Any] = {}  # arrays to be written
+
+    @property
+    def layouts(self) -> dict[str, Layout]:
+        """The arrays that are there by now."""
+        return self.schema.layouts(self.keep, embedded="embedding" in self.header)
+
+    def check_arrays(self) -> None:
+        """Raise a ValueError unless all arrays are what the schema says."""
+        for name, layout in self.layouts.items():
+            check_array(self.path / name, layout)
+
+    def array(self, name: str, *, write: bool = False) -> Any:
+        """Open an array, which gives NumPy arrays when it is sliced."""
+        folder = self.path / name
+        return _open(folder, check_array(folder, self.layouts[name]), write=write)
+
+    def rows(self, name: str, rows: slice, array: Any = None) -> NumPy:
+        """Read some rows of an array, or raise a ValueError if a file does not hold them."""
+        with _reading(self.path / name):
+            values = np.asarray((self.array(name) if array is None else array)[rows])
+        if name == "valid" and values.view(np.uint8).max(initial=0) > 1:  # NumPy would miscount
+            raise damaged(self.path / name, "it has other values than True and False")
+        return values
+
+    def chunk_folders(self) -> list[tuple[int, Path]]:
+        """Return the groups of the chunks, with their numbers, in order."""
+        found = (self.path / "chunks").glob("[0-9]*")
+        named = [path for path in found if re.fullmatch("[0-9]{5,15}", path.name)]
+        return sorted((int(path.name), path) for path in named)
+
+    def read_record(self, index: int, folder: Path) -> dict[str, Any] | None:
+        """Read the record of a chunk; None if there is none."""
+        record = read_group(folder)
+        if record is not None:
+            check_record(folder, index, record, self.schema, self.keep)
+        return record
+
+    def damage(self, record: Mapping[str, Any], *, verify: bool) -> str:
+        """Say what is wrong with the files of a record; `verify` compares contents too."""
+        for name, known in record["files"].items():
+            path = self.path / name
+            if path.is_symlink() or not path.is_file():
+                return f"{name} is missing, or a link"
+            if path.stat().st_size != known["bytes"]:
+                return f"{name} has {path.stat().st_size} bytes instead of {known['bytes']}"
+            if verify:
+                if _digest(path.read_bytes()) != known["sha256"]:
+                    return f"the checksum of {name} does not match its content"
+                layout = self.layouts.get(path.parent.name)
+                if layout is None:
+                    return f"{name} belongs to no array"
+                why = _unfit(path, check_array(path.parent, layout).chunk_bytes)
+                if why:
+                    return f"{name}: {why}"
+        return ""
+
+    def embedded(self, index: int) -> bool:
+        """Return whether a chunk has its mean embeddings."""
+        files = self.records[index]["files"]
+        return "embedding" in self.header and file_of("z_bar", index) in files
+
+    def embedding(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """Read the plain values and tensors of the embedding; None before it is chosen."""
+        facts = self.header.get("embedding")
+        if facts is None:
+            return None
+        folder = self.path / "embedding"
+        tensors = {name: _read_tensor(folder / name) for name in facts["names"]}
+        if _tensors_digest(tensors) != facts["sha256"]:
+            raise ValueError(
+                f"path: the tensors in {folder} are damaged: their checksum does not match. "
+                "Restore them from a copy, or simulate to another folder."
+            )
+        return facts["config"], tensors
+
+
+class Writer(Store):
+    """A bank on disk, to be written."""
+
+    @classmethod
+    def create(cls, path: Path, header: dict[str, Any], schema: dict[str, Any]) -> Writer:
+        """Make an empty bank; its header comes last, so that it is there whole or not at all."""
+        facts = {"kind": KIND, "format_version": FORMAT_VERSION, "created": now()}
+        header = {**facts, **header, "schema": schema}
+        layouts = Schema(**schema).layouts(header["config"]["keep"])
+        with room_for(path, "a new bank"):
+            for name in PARTS:
+                shutil.rmtree(path / name, ignore_errors=True)
+            (path / "chunks").mkdir(parents=True)
+            for name, own in layouts.items():
+                shape = tuple(size for size in own.shape if size is not None)
+                _create_rows(path / name, shape, own.chunk, own.dtype)
+            write_group(path / "chunks", {"what": "a group for each complete chunk"})
+            write_group(path, header)
+        return cls(path)
+
+    def recover(self) -> None:
+        """Read the records; what is damaged, or has no record, will be simulated again."""
+        self.check_arrays()  # before anything is removed
+        for leftover in [*self.path.glob("*/*.partial"), *self.path.glob("**/.*.tmp")]:
+            leftover.unlink(missing_ok=True)
+        for index, folder in self.chunk_folders():
+            why, record = "", None
+            try:
+                record = self.read_record(index, folder)
+                why = "" if record is None else self.damage(record, verify=True)
+            except ValueError as error:
+                why = str(error)
+            if record is not None and not why:
+                self.records[index] = record
+                continue
+            if why:
+                warnings.warn(
+                    f"{self.path}: chunk {index} is damaged ({why}); it is simulated again.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+            _remove(folder)
+            for file in (*self.schema.files(self.keep, index), file_of("z_bar", index)):
+                _remove(self.path / file)
+
+    def missing(self) -> list[int]:
+        """Return the chunks that have to be simulated."""
+        return [index for index in range(self.schema.num_chunks) if index not in self.records]
+
+    def write(self, chunk: Chunk) -> None:
+        """Keep a chunk: its arrays, then its record."""
+        arrays = dict(chunk.arrays)
+        if self.keep != "data" and "x" in arrays:
+            arrays["pilot"] = arrays.pop("x")
+        with room_for(self.path, f"chunk {chunk.index}"):
+            files = [self._put(name, chunk.index, v) for name, v in arrays.items()]
+            record = {
+                "rows": list(self.schema.span(chunk.index)),
+                "files": self._sums(files),
+                "failures": [failure.record() for failure in chunk.failures],
+                "seconds": round(chunk.seconds, 3),
+            }
+            self._record(chunk.index, record)
+
+    def embed(self, index: int, z_bar: NumPy) -> None:
+        """Add mean embeddings to a pilot chunk, which was simulated before there was any."""
+        with room_for(self.path, f"chunk {index}"):
+            record, file = self.records[index], self._put("z_bar", index, z_bar)
+            self._record(index, {**record, "files": {**record["files"], **self._sums([file])}})
+
+    def data(self, index: int) -> tuple[NumPy, NumPy, NumPy]:
+        """Read data, summaries and validity of a pilot chunk."""
+        rows = slice(*self.schema.span(index))
+        x, s, valid = (
+            self.rows(name, rows, self.array(name, write=True))
+            for name in ("x" if self.keep == "data" else "pilot", "s", "valid")
+        )
+        return x, s, valid
+
+    def set_embedding(self, config: dict[str, Any], tensors: dict[str, Tensor], dim: int) -> None:
+        """Keep what mean embeddings are made with."""
+        folder = self.path / "embedding"
+        with room_for(self.path, "the embedding"):
+            shutil.rmtree(folder, ignore_errors=True)
+            write_group(folder, {"what": "tensors of the embedding"})
+            for name, value in tensors.items():
+                plain = _plain(value)
+                _create(folder / name, plain.shape, plain.dtype)[...] = plain
+            _create_rows(self.path / "z_bar", (self.schema.num, dim), self.schema.chunk, "float32")
+            sums = {"sha256": _tensors_digest(tensors), "names": sorted(tensors)}
+            self.set_header(embedding={"config": config, **sums})
+
+    def set_header(self, **changes: Any) -> None:
+        """Replace parts of the header."""
+        self.header = {**self.header, **changes}
+        write_group(self.path, self.header)
+
+    def _put(self, name: str, index: int, value: NumPy) -> str:
+        first, last = self.schema.span(index)
+        if name not in self._opened:
+            self._opened[name] = self.array(name, write=True)
+        self._opened[name][first:last] = value
+        file = file_of(name, index, value.ndim)
+        with open(self.path / file, "rb") as written:
+            os.fsync(written.fileno())
+        return file
+
+    def _sums(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        contents = {name: (self.path / name).read_bytes() for name in names}
+        return {name: {"bytes": len(v), "sha256": _digest(v)} for name, v in contents.items()}
+
+    def _record(self, index: int, record: dict[str, Any]) -> None:
+        write_group(self.path / "chunks" / f"{index:05}", {**record, "written": now()})
+        self.records[index] = record
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with what is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _plain(value: Tensor) -> NumPy:
+    return value.detach().cpu().contiguous().numpy()
+
+
+def _read_tensor(folder: Path) -> Tensor:
+    """Read a small array, such as feature weights."""
+    facts = _facts(folder, ("float32", "float64", "int64"))
+    size = math.prod(facts.shape) * facts.dtype.itemsize
+    if max(size, facts.chunk_bytes) > MAX_TENSOR_BYTES:
+        raise damaged(folder / "zarr.json", f"it says {facts.dtype} of shape {facts.shape}")
+    array = _open(folder, facts)
+    with _reading(folder):
+        return torch.from_numpy(np.array(array[...]))
+
+
+def _tensors_digest(tensors: dict[str, Tensor]) -> str:
+    """Return a checksum of named tensors: names, types, shapes and bytes."""
+    plain = {name: _plain(tensors[name]) for name in sorted(tensors)}
+    facts = [[name, str(v.dtype), list(v.shape), _digest(v.tobytes())] for name, v in plain.items()]
+    return _digest(_canonical(facts))
