@@ -1,149 +1,317 @@
-"""Time and memory as one size grows and the others stay, each point in a process of its own."""
+r"""Time and memory as one size grows and the others stay, each point in a process of its own.
+
+.. math:: \theta \sim \mathcal{N}_2(0, I), \qquad x_{nj} = \theta_{j \bmod 2} + \mathcal{N}(0, 1),
+    \qquad s = (\bar x_1, \bar x_2) ,
+
+so that observations may have any dimension while the summary has two. Datasets come as chunks,
+made from one array of noise and new parameters: their cost is small, and is measured alone to be
+subtracted. A fifth of the observations of observed datasets lie 4 higher. Then, by least squares,
+
+.. math:: t(n) \approx c\, n^p \quad \Longrightarrow \quad \log t = \log c + p \log n .
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from mindist_paper.benchmark.child import measure_apart
-from mindist_paper.benchmark.job import Setting
-from mindist_paper.benchmark.row import Claim, Row
-from mindist_paper.benchmark.sizes import Sizes
-from mindist_paper.benchmark.slope import fit_slope
+import numpy as np
+import torch
+from torch import Tensor
 
-LINEAR = Claim("at most", 1.1)
-FLAT = Claim("at most", 0.1)
+from mindist.features import FourierFeatures
+from mindist.minimum_distance import MinimumDistance
+from mindist_paper.benchmark.material import Sizes
+from mindist_paper.benchmark.rows import Row, at_most
+from mindist_paper.benchmark.timing import num_threads, seconds_of
+
+CHUNK_NUMBERS, CHUNK_DATASETS = 2**22, 1_000  # in one chunk, whichever is less
+FIT_OBSERVATIONS = 100  # at most, in each dataset that detection and adaptation were fitted to
+STATUS, RESET, MEGABYTE = Path("/proc/self/status"), Path("/proc/self/clear_refs"), 2**20
+MAX_RUNS, ENOUGH_SECONDS = 5, 2.0  # repeat a short run
+MEMORY_SHARE = 0.8  # of the machine, that a measurement may take
 FLAT_MEGABYTES = 32.0  # less memory than this above the input is as good as none
-MEMORY_CLAIM = Claim("at most", 256.0)
+GROWN, FEWEST = 3.0, 3  # of the sizes that an exponent is fitted to
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """One quantity that grows.
+class Setting:
+    """Sizes of a problem."""
 
-    Arguments:
-        quantity: A field of `Setting`.
-        jobs: What is measured, by its name in `mindist_paper.benchmark.job.JOBS`.
-        setting: The other sizes.
-        flat: Whether memory is claimed to stay.
+    simulations: int = 1_000  # M, datasets to fit to
+    observations: int = 100  # N, of a dataset
+    dimension: int = 2  # D, of an observation
+    features: int = 512  # K
+    datasets: int = 100  # B, observed
+
+
+class Job(NamedTuple):
+    """Something to measure."""
+
+    run: Callable[[], object]
+    warm: Callable[[], object]  # the same on less: loads libraries, starts threads
+    input: Callable[[], object]  # the part of it that only makes the input
+    kept: int = 0  # bytes of input and output that whoever calls it has to hold
+
+
+def chunks(num: int, setting: Setting, *, contaminated: bool = False) -> Iterator[Tensor]:
+    """Make so many datasets `(b, N, D)`, a chunk at a time.
+
+    Example:
+        >>> [len(x) for x in chunks(2_500, Setting(observations=10))]
+        [1000, 1000, 500]
     """
+    N, D = setting.observations, setting.dimension
+    size = max(1, min(CHUNK_DATASETS, CHUNK_NUMBERS // (N * D), num))
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(size, N, D, generator=generator)
+    if contaminated:
+        noise[:, ::5] += 4
+    for first in range(0, num, size):
+        theta = torch.randn(min(size, num - first), 1, 2, generator=generator)
+        yield noise[: len(theta)] + theta.repeat(1, 1, -(-D // 2))[..., :D]
 
-    quantity: str
-    jobs: tuple[str, ...]
-    setting: Setting
-    flat: bool = False
+
+def _summary(x: Tensor) -> Tensor:
+    return x[..., :2].mean(1)
 
 
-SWEEPS = (
-    Sweep("simulations", ("fit",), Setting(observations=10), flat=True),
-    Sweep("observations", ("fit", "detect", "adapt"), Setting(simulations=400, datasets=4)),
-    Sweep(
-        "dimension",
-        ("fit", "detect", "adapt"),
-        Setting(simulations=500, observations=50, datasets=50),
-    ),
-    Sweep("features", ("fit", "detect", "adapt"), Setting(datasets=50)),
-    Sweep("datasets", ("detect", "adapt"), Setting(observations=20), flat=True),
-)
+def _drain(stream: Iterator[Tensor]) -> None:
+    for _ in stream:
+        pass
+
+
+def _fit(setting: Setting) -> Job:
+    def fit(num: int) -> MinimumDistance:
+        mds = MinimumDistance(_summary, num_features=setting.features)
+        return mds.fit(chunks(num, setting))
+
+    num = setting.simulations
+    return Job(lambda: fit(num), lambda: fit(min(num, 400)), lambda: _drain(chunks(num, setting)))
+
+
+def _observed(setting: Setting, step: Callable[[MinimumDistance, Tensor], Tensor]) -> Job:
+    few = replace(setting, observations=min(setting.observations, FIT_OBSERVATIONS))
+    mds = MinimumDistance(_summary, num_features=setting.features)
+    mds.fit(chunks(few.simulations, few))
+
+    def over(num: int) -> Tensor:
+        # One array for what is kept: small ones between large temporaries would pin their memory.
+        kept, first = torch.empty(0), 0
+        for x in chunks(num, setting, contaminated=True):
+            result = step(mds, x)
+            if not first:
+                kept = result.new_empty(num, *result.shape[1:])
+            kept[first : first + len(x)] = result
+            first += len(x)
+        return kept
+
+    num = setting.datasets
+    drain = lambda: _drain(chunks(num, setting, contaminated=True))  # noqa: E731
+    return Job(lambda: over(num), lambda: over(min(num, 4)), drain)
+
+
+def _embed(setting: Setting) -> Job:
+    features = FourierFeatures.draw(
+        (setting.dimension,),
+        setting.features,
+        bandwidth=1.0,
+        generator=torch.Generator().manual_seed(0),
+    )
+    x = torch.cat(list(chunks(setting.datasets, setting)))
+    result = 4 * setting.datasets * setting.features
+    return Job(lambda: features.mean(x), lambda: features.mean(x[:10]), lambda: None, result)
+
+
+JOBS: dict[str, Callable[[Setting], Job]] = {
+    "fit": _fit,
+    "detect": lambda setting: _observed(setting, lambda mds, x: mds.detect(x).p_value),
+    "adapt": lambda setting: _observed(setting, lambda mds, x: mds.adapt(x).s_star),
+    "embed": _embed,
+}
+"""Steps of the method at a given size, by name."""
+
+
+# ------------------------------------------------------------------------ a process of its own
+
+
+class Measured(NamedTuple):
+    """What a job took: median time without making the input, peak memory without in- and output."""
+
+    seconds: float
+    megabytes: float | None  # None off Linux
+
+
+def measure(job: Job) -> Measured:
+    """Run a job: first for its memory, then for its time."""
+    job.warm()
+    seconds: list[float] = []
+    peak = peak_above(lambda: seconds.append(seconds_of(job.run)))
+    while len(seconds) < MAX_RUNS and sum(seconds) < ENOUGH_SECONDS:
+        seconds.append(seconds_of(job.run))
+    taken = statistics.median(seconds) - min(seconds_of(job.input) for _ in range(2))
+    above = None if peak is None else max(0.0, peak - job.kept / MEGABYTE)
+    return Measured(max(taken, 0.0), above)
+
+
+def measure_apart(name: str, setting: Setting, threads: int = 1) -> Measured:
+    """Measure a job, a key of `JOBS`, in a process of its own, whose peak no other has raised."""
+    order = json.dumps([name, threads, asdict(setting)])
+    command = [sys.executable, "-m", "mindist_paper.benchmark.growth", order]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        last = (ended.stderr.strip().splitlines() or ["killed, perhaps for want of memory"])[-1]
+        raise RuntimeError(f"{name} ended with an error: {last}")
+    return Measured(*json.loads(ended.stdout.splitlines()[-1]))
+
+
+def main(order: str) -> None:
+    """Measure what `measure_apart` ordered, and print it as JSON."""
+    name, threads, setting = json.loads(order)
+    if STATUS.exists():  # an allocation beyond it is an error here, and ends no other process
+        import resource  # no such module on Windows
+
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        limit = int(MEMORY_SHARE * total)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    with num_threads(threads):
+        print(json.dumps(measure(JOBS[name](Setting(**setting)))))
+
+
+def peak_above(run: Callable[[], object]) -> float | None:
+    """Return the megabytes that a call takes at its peak, its result included; None off Linux.
+
+    Example:
+        >>> peak = peak_above(lambda: bytearray(50 * MEGABYTE))
+        >>> peak is None or peak > 40
+        True
+    """
+    if not STATUS.exists():
+        return None
+    gc.collect()
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc: give back what was freed but kept for later
+    with contextlib.suppress(OSError):
+        RESET.write_text("5")  # sets the peak to what is resident now
+    before = _kilobytes("VmRSS")
+    result = run()
+    after = _kilobytes("VmHWM")
+    del result
+    return max(0.0, (after - before) / 1_024)
+
+
+def _kilobytes(key: str) -> int:
+    lines = STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
+
+
+# ----------------------------------------------------------------------------------- exponents
+
+
+def fit_slope(sizes: Sequence[int], costs: Sequence[float]) -> tuple[float, int]:
+    """Return the exponent of costs against ascending sizes, and the first size it was fitted to.
+
+    Fixed costs hide the exponent of small sizes. The fit starts at the first size that costs three
+    times as much as the smallest, if three sizes are left, and else at the third from the end.
+
+    Example:
+        >>> fit_slope([1, 10, 100, 1000], [1.0, 10.0, 100.0, 1000.0])
+        (1.0, 10)
+    """
+    values = np.maximum(np.asarray(costs, dtype=float), 1e-9)
+    grown = np.flatnonzero(values >= GROWN * values[0])
+    start = min([max(0, len(sizes) - FEWEST), *map(int, grown[:1])])
+    exponent = np.polyfit(np.log(sizes[start:]), np.log(values[start:]), 1)[0]
+    return round(float(exponent), 6), sizes[start]
 
 
 @dataclass(frozen=True)
 class Line:
-    """How one step grows.
+    """How one step grows."""
 
-    Arguments:
-        quantity: What grows.
-        job: The step.
-        sizes: Ascending.
-        seconds: At each size.
-        megabytes: At each size; None where the system does not tell.
-        flat: Whether memory is claimed to stay.
-        setting: The other sizes.
-        failed: The size at which it did not end, and why; empty where all did.
-    """
-
-    quantity: str
-    job: str
-    sizes: tuple[int, ...]
-    seconds: tuple[float, ...]
-    megabytes: tuple[float | None, ...]
-    flat: bool
-    setting: Mapping[str, int]
-    failed: str = ""
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Line:
-        """What `asdict` and JSON made of it."""
-        lists = ("sizes", "seconds", "megabytes")
-        return cls(**{**values, **{name: tuple(values[name]) for name in lists}})
+    quantity: str  # a field of `Setting`
+    job: str  # a key of `JOBS`
+    flat: bool  # whether memory is claimed to stay
+    sizes: Sequence[int]  # ascending
+    seconds: Sequence[float]
+    megabytes: Sequence[float | None]
+    failed: str = ""  # the size at which it did not end, and why
 
     def rows(self) -> list[Row]:
-        """The exponents of time and of memory, with what is claimed of them.
-
-        Infinite where the step did not end at some size.
-        """
+        """Return the exponents of time and of memory; infinite where a step did not end."""
+        what, linear = f"{self.job} against {self.quantity}", at_most(1.1)
         if self.failed or len(self.sizes) < 2:
-            what = f"{self.job} against {self.quantity}"
-            inf = math.inf
-            return [Row(what, "exponent of time", inf, inf, inf, LINEAR, note=self.failed)]
-        slope = fit_slope(self.sizes, self.seconds)
-        what = f"{self.job} against {self.quantity}, {self.sizes[0]:,} to {self.sizes[-1]:,}"
-        note = f"fitted from {slope.first:,}; {_duration(self.seconds[-1])} at the largest"
-        p = slope.exponent
-        rows = [Row(what, "exponent of time", p, p, p, LINEAR, note=note)]
+            p = math.inf
+            return [Row(what, "exponent of time", p, p, p, linear, note=self.failed)]
+        what += f", {self.sizes[0]:,} to {self.sizes[-1]:,}"
+        p, first = fit_slope(self.sizes, self.seconds)
+        note = f"fitted from {first:,}; {self.seconds[-1]:.2g} s at the largest"
+        rows = [Row(what, "exponent of time", p, p, p, linear, note=note)]
         memory = [value for value in self.megabytes if value is not None]
         if len(memory) == len(self.sizes):
-            floor = [max(value, FLAT_MEGABYTES) for value in memory]
-            slope = fit_slope(self.sizes[-3:], floor[-3:])
-            p, claim = slope.exponent, FLAT if self.flat else None
-            note = f"fitted from {slope.first:,}; {memory[-1]:,.0f} MB at the largest"
+            floor = [max(value, FLAT_MEGABYTES) for value in memory[-FEWEST:]]
+            p, first = fit_slope(self.sizes[-FEWEST:], floor)
+            note = f"fitted from {first:,}; {memory[-1]:,.0f} MB at the largest"
+            claim = at_most(0.1) if self.flat else None
             rows.append(Row(what, "exponent of peak memory", p, p, p, claim, note=note))
         return rows
 
 
-def measure_growth(sizes: Sizes, say: Callable[[str], None] = print) -> Iterator[Line]:
-    """All lines, one after the other.
+SWEEPS: Mapping[str, tuple[tuple[str, ...], Setting, bool]] = {
+    "simulations": (("fit",), Setting(observations=10), True),
+    "observations": (("fit", "detect", "adapt"), Setting(simulations=400, datasets=4), False),
+    "dimension": (
+        ("fit", "detect", "adapt"),
+        Setting(simulations=500, observations=50, datasets=50),
+        False,
+    ),
+    "features": (("fit", "detect", "adapt"), Setting(datasets=50), False),
+    "datasets": (("detect", "adapt"), Setting(observations=20), True),
+}
+"""What grows: the steps, the other sizes, and whether memory is claimed to stay."""
 
-    Arguments:
-        sizes: Of the profile.
-        say: Told what is measured.
-    """
-    for sweep in SWEEPS:
-        for job in sweep.jobs:
-            yield measure_line(sweep, job, sizes.growth[sweep.quantity], say)
+
+def measure_growth(sizes: Sizes, say: Callable[[str], None] = print) -> Iterator[Line]:
+    """Measure all lines, one after the other; `say` is told each point."""
+    for quantity, (jobs, _, _) in SWEEPS.items():
+        for job in jobs:
+            yield measure_line(quantity, job, sizes.growth[quantity], say)
 
 
 def measure_line(
-    sweep: Sweep, job: str, sizes: tuple[int, ...], say: Callable[[str], None] = print
+    quantity: str, job: str, sizes: Sequence[int], say: Callable[[str], None] = print
 ) -> Line:
-    """One step at all sizes."""
-    points, failed = [], ""
+    """Measure one step at all sizes, up to the first at which it fails."""
+    _, setting, flat = SWEEPS[quantity]
+    points: list[Measured] = []
+    failed = ""
     for size in sizes:
         try:
-            point = measure_apart(job, replace(sweep.setting, **{sweep.quantity: size}))
+            points.append(measure_apart(job, replace(setting, **{quantity: size})))
         except RuntimeError as error:
             failed = f"did not end at {size:,}: {error}"
-            say(f"  {job}, {size:,} {sweep.quantity}: {error}")
+            say(f"  {job}, {size:,} {quantity}: {error}")
             break
-        memory = "" if point.megabytes is None else f", {point.megabytes:,.0f} MB"
-        say(f"  {job}, {size:,} {sweep.quantity}: {_duration(point.seconds)}{memory}")
-        points.append(point)
-    return Line(
-        sweep.quantity,
-        job,
-        sizes[: len(points)],
-        tuple(point.seconds for point in points),
-        tuple(point.megabytes for point in points),
-        sweep.flat,
-        asdict(sweep.setting),
-        failed,
-    )
+        memory = points[-1].megabytes or 0.0
+        say(f"  {job}, {size:,} {quantity}: {points[-1].seconds:.2g} s, {memory:,.0f} MB")
+    seconds = [point.seconds for point in points]
+    megabytes = [point.megabytes for point in points]
+    return Line(quantity, job, flat, list(sizes[: len(points)]), seconds, megabytes, failed)
 
 
 def memory_rows(sizes: Sizes) -> list[Row]:
-    """The memory of mean embeddings beyond input and output, whatever the number of datasets."""
+    """Measure the memory of mean embeddings beyond input and output, for several numbers."""
     rows = []
     for num in sizes.memory:
         setting = Setting(datasets=num)
@@ -152,12 +320,27 @@ def memory_rows(sizes: Sizes) -> list[Row]:
             continue
         what = f"embedding {num:,} x {setting.observations} x {setting.dimension}, K = 512"
         measure = "peak memory above input and output"
-        rows.append(Row(what, measure, taken, taken, taken, MEMORY_CLAIM, "MB"))
+        rows.append(Row(what, measure, taken, taken, taken, at_most(256), "MB"))
     return rows
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds < 100 else f"{seconds:.0f} s"
+def draw(lines: Sequence[Line], path: Path) -> Path:
+    """Draw time and memory of the lines of one quantity against its size, on logarithmic axes."""
+    from mindist.report.plots import new_figure, save_figure
+    from mindist.report.style import figure_style
+
+    with figure_style():
+        figure, panels = new_figure(2)
+        for axes, what, label in zip(
+            panels, ("seconds", "megabytes"), ("seconds", "MB above the input"), strict=True
+        ):
+            axes.set(xscale="log", yscale="log", xlabel=lines[0].quantity, ylabel=label)
+            for line, style in zip(lines, ("o-", "s--", "D-."), strict=False):
+                costs: list[Any] = [value or math.nan for value in getattr(line, what)]
+                axes.plot(line.sizes, costs, style, label=line.job)
+        panels[0].legend()
+        return save_figure(figure, path)
 
 
-__all__ = ["SWEEPS", "Line", "Sweep", "measure_growth", "measure_line", "memory_rows"]
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,41 +1,114 @@
-"""What the contenders work on: simulations, observed datasets, and everything fitted to them.
+"""How much each profile measures, and what the contenders work on.
 
-Each part is made when it is first asked for and then kept, so that one thread and all threads, and
-groups that share a part, see the same one. Embedded simulations of the decoders' rows are kept on
-disk as well, because 1.2 million images take minutes.
+`smoke` runs every line and shows the direction of a ratio in minutes; `full` has the sizes that the
+claims are made for. Simulations, observed datasets and what is fitted to them are made when they
+are first asked for and then kept, so that one thread and all threads see the same ones.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mindist import storage
 from mindist.decoders import MLPDecoder
 from mindist.features import FourierFeatures
 from mindist.features.bandwidth import median_distance
 from mindist.minimum_distance import MinimumDistance
-from mindist.posteriors.guards import quiet
-from mindist.posteriors.sbi_training import train_npe
+from mindist.posteriors.sbi_bridge import train_npe
 from mindist.tasks import Task
-from mindist_paper.benchmark.literal import LiteralPipeline
-from mindist_paper.benchmark.sizes import Sizes
+from mindist_paper.benchmark.literal import NUM_FEATURES, LiteralPipeline
 from mindist_paper.tasks import get_task
 from mindist_paper.tasks.molecule import HSP90_VARIABLE, hsp90
 
 EPSILON = 0.2
-NUM_FEATURES = 512
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Sizes:
+    """Sizes of one profile."""
+
+    simulations: int  # M, simulated datasets to fit to
+    held_out: int  # simulated datasets on which decoders are compared
+    observed: int  # B, observed datasets
+    one_by_one: int  # of these, how many a contender gets that takes them one at a time
+    alone: int  # datasets over which the time of one dataset alone is averaged
+    rounds: int  # timings of each contender
+    slow_rounds: int  # the same where a run takes seconds or minutes
+    embedding: tuple[tuple[int, int, int], ...]  # datasets, observations, dimension
+    memory: tuple[int, ...]  # numbers of datasets whose embedding is watched for memory
+    max_epochs: int  # passes of the paper's network at most
+    num_shuffles: int  # of sbi's test; 1,000 is its default
+    npe: Mapping[str, Any]  # training that differs from the paper's
+    samples: int  # posterior samples for a dataset
+    growth: Mapping[str, tuple[int, ...]]  # the sizes that each quantity grows through
+    tasks: tuple[str, ...]  # whose decoders are fitted
+    posterior_tasks: tuple[str, ...]  # whose posteriors are trained
+    options: Mapping[str, Any] = field(default_factory=dict)  # of every task
+
+
+PROFILES = {
+    "smoke": Sizes(
+        simulations=600,
+        held_out=200,
+        observed=60,
+        one_by_one=3,
+        alone=2,
+        rounds=3,
+        slow_rounds=1,
+        embedding=((200, 100, 2), (20, 100, 1_024)),
+        memory=(1_000, 10_000),
+        max_epochs=100,
+        num_shuffles=50,
+        npe={"density_estimator": "mdn", "max_num_epochs": 2},
+        samples=100,
+        growth={
+            "simulations": (400, 1_600),
+            "observations": (10, 300),
+            "dimension": (2, 16),
+            "features": (64, 128),
+            "datasets": (10, 100),
+        },
+        tasks=("gaussian", "oup"),
+        posterior_tasks=("oup",),
+        options={"num_obs": 20},
+    ),
+    "full": Sizes(
+        simulations=10_000,
+        held_out=2_000,
+        observed=1_000,
+        one_by_one=30,
+        alone=5,
+        rounds=15,
+        slow_rounds=3,
+        embedding=((2_000, 100, 2), (200, 100, 1_024)),
+        memory=(1_000, 10_000, 100_000),
+        max_epochs=200,
+        num_shuffles=1_000,
+        npe={"max_num_epochs": 100},
+        samples=1_000,
+        growth={
+            "simulations": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
+            "observations": (10, 100, 1_000, 10_000, 100_000),
+            "dimension": (2, 8, 32, 128, 512, 1_024, 2_048, 4_096),
+            "features": (64, 128, 256, 512, 1_024, 2_048, 4_096),
+            "datasets": (1, 10, 100, 1_000, 10_000, 100_000),
+        },
+        tasks=("gaussian", "oup", "sir", "cryo_em"),
+        posterior_tasks=("gaussian", "oup", "sir"),
+    ),
+}
+
+
+class Simulated(NamedTuple):
     """Parameters `(M, d_theta)`, datasets `(M, N, *event)` and summaries `(M, d_s)`."""
 
     theta: Tensor
@@ -43,16 +116,7 @@ class Simulated:
     s: Tensor
 
 
-@dataclass(frozen=True)
-class Observed:
-    """Datasets before and after a fifth of their observations was contaminated."""
-
-    x_clean: Tensor
-    x_obs: Tensor
-
-
-@dataclass(frozen=True)
-class Embedded:
+class Embedded(NamedTuple):
     """Summaries and mean embeddings to fit a decoder to, and others to test it on."""
 
     s: Tensor
@@ -62,113 +126,86 @@ class Embedded:
 
 
 class Material:
-    """Parts by task, each made once.
-
-    Arguments:
-        sizes: Of the profile.
-        cache: The folder for embedded simulations.
-    """
+    """Parts by task, each made once; embedded simulations take minutes and are kept in files."""
 
     def __init__(self, sizes: Sizes, cache: Path) -> None:
         self.sizes, self.cache = sizes, cache
+        self.molecule = "hsp90" if os.environ.get(HSP90_VARIABLE) else "synthetic chain"
         self._parts: dict[tuple[str, str], Any] = {}
 
     def task(self, name: str) -> Task:
-        """The paper's task; cryo-EM images the paper's molecule where its file is at hand."""
-        options = dict(self.sizes.options.get(name, {}))
+        """Return the paper's task; cryo-EM images HSP90 where its file is at hand."""
+        options = dict(self.sizes.options)
         if name == "cryo_em" and self.molecule == "hsp90":
             options["molecule"] = hsp90()
         return self._once("task", name, lambda: get_task(name, **options))
 
-    @property
-    def molecule(self) -> str:
-        """Of the cryo-EM task."""
-        return "hsp90" if os.environ.get(HSP90_VARIABLE) else "synthetic chain"
-
     def simulated(self, name: str) -> Simulated:
-        """The simulations of a task; only the last one's are kept, 1.5 GB for SIR."""
+        """Return the simulations of a task; only the last one's are kept, 1.5 GB for SIR."""
 
         def make() -> Simulated:
             for other in [key for key in self._parts if key[0] == "simulated"]:
                 del self._parts[other]
             task, generator = self.task(name), torch.Generator().manual_seed(0)
-            parts = zip(
-                *task.simulate_chunks(self.sizes.simulations, generator=generator), strict=True
-            )
-            theta, x = (torch.cat(part) for part in parts)
-            s = torch.cat([task.summary(chunk) for chunk in x.split(1_000)])
-            return Simulated(theta, x, s)
+            chunks = task.simulate_chunks(self.sizes.simulations, generator=generator)
+            theta, x = (torch.cat(part) for part in zip(*chunks, strict=True))
+            return Simulated(theta, x, torch.cat([task.summary(part) for part in x.split(1_000)]))
 
         return self._once("simulated", name, make)
 
-    def observed(self, name: str) -> Observed:
-        """Observed datasets of a task."""
+    def observed(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return datasets before and after a fifth of their observations was contaminated."""
 
-        def make() -> Observed:
+        def make() -> tuple[Tensor, Tensor]:
             task, generator = self.task(name), torch.Generator().manual_seed(1)
             theta = task.sample_prior(self.sizes.observed, generator)
             x = task.simulate(theta, generator=generator)
-            return Observed(x, task.contaminate(x, EPSILON, generator=generator))
+            return x, task.contaminate(x, EPSILON, generator=generator)
 
         return self._once("observed", name, make)
 
     def default(self, name: str) -> MinimumDistance:
-        """Our default, fitted."""
-        return self._once(
-            "default",
-            name,
-            lambda: MinimumDistance(self.task(name).summary).fit(self.simulated(name).x),
-        )
+        """Return our default, fitted."""
+        mds = MinimumDistance(self.task(name).summary)
+        return self._once("default", name, lambda: mds.fit(self.simulated(name).x))
 
     def paper(self, name: str) -> MinimumDistance:
-        """Our paper preset, fitted."""
-
-        def make() -> MinimumDistance:
-            mds = MinimumDistance.paper(self.task(name).summary)
-            mds.decoder = MLPDecoder(max_epochs=self.sizes.max_epochs)
-            return mds.fit(self.simulated(name).x)
-
-        return self._once("paper", name, make)
+        """Return our paper preset, fitted."""
+        mds = MinimumDistance.paper(self.task(name).summary)
+        mds.decoder = MLPDecoder(max_epochs=self.sizes.max_epochs)
+        return self._once("paper", name, lambda: mds.fit(self.simulated(name).x))
 
     def literal(self, name: str) -> LiteralPipeline:
-        """The paper's pipeline from stock parts, fitted."""
-
-        def make() -> LiteralPipeline:
-            x, summary = self.simulated(name).x, self.task(name).summary
-            return LiteralPipeline.fit(summary, x, max_epochs=self.sizes.max_epochs)
-
-        return self._once("literal", name, make)
+        """Return the paper's pipeline from stock parts, fitted."""
+        summary, epochs = self.task(name).summary, self.sizes.max_epochs
+        fit = LiteralPipeline.fit
+        return self._once("literal", name, lambda: fit(summary, self.simulated(name).x, epochs))
 
     def npe(self, name: str) -> Any:
-        """A neural posterior trained as in the paper on the same simulations."""
+        """Return a neural posterior trained as in the paper on the same simulations."""
         return self._once("npe", name, lambda: self.train_npe(name))
 
     def train_npe(self, name: str) -> Any:
-        """Train it, whether or not it is at hand."""
+        """Train a neural posterior, whether or not one is at hand."""
         data = self.simulated(name)
-        with quiet("Data has extreme outliers"):  # simulated, and meant
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Data has extreme outliers")  # simulated, and meant
             return train_npe(self.task(name).prior, data.theta, data.s, seed=0, **self.sizes.npe)
 
     def embedded(self, name: str) -> Embedded:
-        """Summaries and mean embeddings in the paper's features, for the decoders."""
+        """Return summaries and mean embeddings in the paper's features, for the decoders."""
         sizes, task = self.sizes, self.task(name)
-        config = {
-            "task": name,
-            "molecule": self.molecule if name == "cryo_em" else "",
-            "num_obs": task.num_obs,
-            "simulations": sizes.simulations,
-            "held_out": sizes.held_out,
-        }
+        molecule = [self.molecule.replace(" ", "-")] if name == "cryo_em" else []
+        key = [name, *molecule, task.num_obs, sizes.simulations, sizes.held_out]
+        path = self.cache / ("-".join(map(str, key)) + ".safetensors")
 
         def make() -> Embedded:
-            folder = self.cache / "-".join(str(value) for value in config.values() if value)
-            folder = folder.with_name(folder.name.replace(" ", "-"))
-            try:
-                return Embedded(**storage.read_artefact(folder, "Embedded")[1])
-            except (FileNotFoundError, ValueError, TypeError):
-                made = _embed(task, sizes.simulations, sizes.held_out)
-                storage.write_artefact(folder, "Embedded", config, vars(made))
-                return made
+            if path.exists():
+                return Embedded(**load_file(path))
+            made = _embed(task, sizes.simulations, sizes.held_out)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_file({name: part.contiguous() for name, part in made._asdict().items()}, path)
+            return made
 
         return self._once("embedded", name, make)
 
@@ -195,6 +232,3 @@ def _embed(task: Task, simulations: int, held_out: int) -> Embedded:
     split = [simulations, held_out]
     (s_fit, s_test), (z_fit, z_test) = torch.cat(s).split(split), torch.cat(z_bar).split(split)
     return Embedded(s_fit, z_fit, s_test, z_test)
-
-
-__all__ = ["EPSILON", "Embedded", "Material", "Observed", "Simulated"]

@@ -1,90 +1,169 @@
-"""What a benchmark found, as one JSON file.
+"""Measure groups and keep what was found: one JSON file, one page of tables, figures.
 
-Groups can be measured in turn: a group that is measured again replaces its rows, as long as machine
-and versions are those of the others.
+A group that is measured again replaces its rows, as long as profile, machine and versions agree.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import platform
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-from mindist.storage import write_whole
-from mindist_paper.benchmark.growth import Line
-from mindist_paper.benchmark.machine import machine, now, versions
-from mindist_paper.benchmark.row import Row
+import mindist
+from mindist_paper.benchmark.growth import Line, draw, measure_growth, memory_rows
+from mindist_paper.benchmark.material import PROFILES, Material
+from mindist_paper.benchmark.rows import TIMED, Row
+from mindist_paper.benchmark.timing import all_threads, num_threads
 
-NAME = "bench.json"
+GROUPS = (*TIMED, "memory", "growth")
+RECORD, TABLE = "bench.json", "table.md"
+TITLES = {
+    "embedding": "Mean embeddings",
+    "decoder": "Fitting a decoder",
+    "adaptation": "Adapting",
+    "detection": "Detecting",
+    "overhead": "Overhead",
+    "queries": "Asking the posterior for many datasets",
+    "memory": "Memory of mean embeddings",
+    "growth": "Growth",
+}
+HEADER = ("what", "measure", "threads", "value", "spread", "claim", "reached")
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "sbi")
+SMALL = " These sizes show directions only: the claims are made for the profile full."
+
+
+def origin() -> str:
+    """Return processor, cores and versions in one line."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor() or platform.machine()
+    versions = [f"{name} {metadata.version(name)}" for name in PACKAGES]
+    known = [f"python {platform.python_version()}", f"mindist {mindist.__version__}", *versions]
+    return f"{processor}, {all_threads()} cores, {platform.system()}; {', '.join(known)}"
 
 
 @dataclass(frozen=True)
 class Record:
-    """Rows by group, lines of growth, and where they come from.
-
-    Arguments:
-        profile: Of the sizes.
-        machine: What it ran on.
-        versions: Of the packages.
-        groups: Rows by group, in the order they were measured.
-        lines: How time and memory grow.
-        dates: When each group was measured.
-    """
+    """Rows by group, lines of growth, and where they come from."""
 
     profile: str
-    machine: Mapping[str, Any]
-    versions: Mapping[str, str]
+    origin: str  # machine and versions
     groups: dict[str, list[Row]] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
-    dates: dict[str, str] = field(default_factory=dict)
+    dates: dict[str, str] = field(default_factory=dict)  # when each group was measured
 
     @classmethod
     def open(cls, folder: Path, profile: str) -> Record:
-        """The record in a folder if it is of this profile, machine and versions, else a new one."""
-        new = cls(profile, machine(), versions())
+        """Return the record in a folder if profile, machine and versions agree, or a new one."""
+        new = cls(profile, origin())
         try:
-            old = cls.from_json(json.loads((folder / NAME).read_text(encoding="utf-8")))
+            old = cls.from_json((folder / RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError, KeyError, TypeError):
             return new
-        same = (old.profile, old.machine, old.versions) == (profile, new.machine, new.versions)
-        return old if same else new
+        return old if (old.profile, old.origin) == (new.profile, new.origin) else new
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        values["groups"] = {
+            name: [Row.from_json(row) for row in rows] for name, rows in values["groups"].items()
+        }
+        values["lines"] = [Line(**line) for line in values["lines"]]
+        return cls(**values)
+
+    def to_json(self) -> str:
+        """Return all of it as text."""
+        return json.dumps(asdict(self), indent=1) + "\n"
 
     def put(self, group: str, rows: Sequence[Row]) -> None:
         """Set the rows of a group."""
         self.groups[group] = list(rows)
-        self.dates[group] = now()
+        self.dates[group] = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
-    def put_lines(self, lines: Sequence[Line]) -> None:
-        """Set the lines of growth."""
-        self.lines[:] = lines
-
-    def write(self, folder: Path) -> Path:
-        """Write the JSON file, and return its path."""
+    def write(self, folder: Path) -> None:
+        """Write JSON, table and figures."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / NAME
-        write_whole(path, (json.dumps(self.to_json(), indent=1) + "\n").encode())
-        return path
+        (folder / RECORD).write_text(self.to_json(), encoding="utf-8")
+        figures = []
+        for quantity in dict.fromkeys(line.quantity for line in self.lines):
+            own = [line for line in self.lines if line.quantity == quantity]
+            figures.append(draw(own, folder / f"growth-{quantity}.png").name)
+        (folder / TABLE).write_text(self.markdown(figures), encoding="utf-8")
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "profile": self.profile,
-            "machine": dict(self.machine),
-            "versions": dict(self.versions),
-            "dates": self.dates,
-            "groups": {name: [row.to_json() for row in own] for name, own in self.groups.items()},
-            "growth": [asdict(line) for line in self.lines],
-        }
+    def about(self) -> str:
+        """Return machine, versions and dates, and what the sizes are good for."""
+        dates = sorted(self.dates.values())
+        measured = f" Measured {dates[0]} to {dates[-1]}." if dates else ""
+        return f"{self.origin}.{measured}{'' if self.profile == 'full' else SMALL}"
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Record:
-        """What `to_json` gave."""
-        groups = {name: [Row.from_json(r) for r in own] for name, own in values["groups"].items()}
-        lines = [Line.from_json(line) for line in values["growth"]]
-        head = (values["profile"], values["machine"], values["versions"])
-        return cls(*head, groups, lines, dict(values["dates"]))
+    def markdown(self, figures: Sequence[str] = ()) -> str:
+        """Return all groups as a page, with the figures of the growth, by file name, at the end."""
+        parts = [f"# Benchmark, profile {self.profile}", "", self.about()]
+        for group, rows in self.groups.items():
+            parts += ["", f"**{TITLES[group]}**", "", _line(HEADER), "|---|" + "---:|" * 6]
+            parts += [_line(cells(row)) for row in rows]
+            notes = dict.fromkeys(f"- {row.what}: {row.note}." for row in rows if row.note)
+            parts += ["", *notes] if notes else []
+        parts += [f"\n![{name.removesuffix('.png')}]({name})" for name in figures]
+        return "\n".join(parts) + "\n"
 
 
-__all__ = ["NAME", "Record"]
+def _line(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row as text, in the order of `HEADER`.
+
+    Example:
+        >>> cells(Row("x", "a / b", 3.14159, 3.0, 3.2))
+        ('x', 'a / b', '1', '3.14', '3 to 3.2', '', '')
+    """
+    spread = f"{number(row.low)} to {number(row.high)}" if row.low < row.high else ""
+    claim = "" if row.claim is None else str(row.claim)
+    verdict = {True: "yes", False: "**no**", None: ""}[row.reached]
+    value = f"{number(row.value)} {row.unit}".strip()
+    return (row.what, row.measure, str(row.threads), value, spread, claim, verdict)
+
+
+def number(value: float) -> str:
+    """Return three digits, without an exponent where it can be read without.
+
+    Example:
+        >>> number(12345.6), number(3.14159), number(0.00012345)
+        ('12,300', '3.14', '0.000123')
+    """
+    return f"{value:.3g}" if abs(value) < 1_000 else f"{float(f'{value:.3g}'):,.0f}"
+
+
+def run(
+    profile: str, folder: Path, groups: Sequence[str] = GROUPS, say: Callable[[str], None] = print
+) -> Record:
+    """Measure groups, and write JSON, table and figures to a folder after each."""
+    sizes, record = PROFILES[profile], Record.open(folder, profile)
+    material = Material(sizes, folder / "cache")
+    for group in groups:
+        rows: list[Row] = []
+        if group in TIMED:
+            for threads in sorted({1, all_threads()}):
+                say(f"{group}, {threads} thread{'s' if threads > 1 else ''} ...")
+                with num_threads(threads):
+                    rows += TIMED[group](material, threads)
+        elif group == "memory":
+            say("memory ...")
+            rows = memory_rows(sizes)
+        else:
+            say("growth ...")
+            record.lines[:] = measure_growth(sizes, say)
+            rows = [row for line in record.lines for row in line.rows()]
+        record.put(group, rows)
+        record.write(folder)
+    return record

@@ -24,10 +24,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 LEAST_SECONDS = 0.02  # of one timing: a tick of the scheduler is 4 ms
-SPREAD = (0.05, 0.95)
-# A run of less than so many times the least timing is made once before each timing as well. Right
-# after another contender's matrix product, embedding 20 x 100 x 1,024 took 13.2 ms instead of 12.6
-# on one thread; after a run of its own 12.6 again, after a pause of 50 ms still 13.2.
+# A run of less than so many times the least timing is made once before each timing as well: right
+# after another contender's matrix product, embedding 20 x 100 x 1,024 took 5% longer.
 QUICK = 10
 
 Clock = Callable[[], float]
@@ -35,37 +33,11 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to time.
-
-    Arguments:
-        run: What is timed.
-        units: How many datasets, or other units, one run works on; times are for one of them.
-        warm: Whether to run it once before it counts. Not worth its time where a run takes minutes.
-    """
+    """Something to time."""
 
     run: Callable[[], object]
-    units: int = 1
-    warm: bool = True
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of times: the median over rounds, and the quantiles that most rounds lie between."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Ratio:
-        """Of the ratios of all rounds.
-
-        Example:
-            >>> Ratio.of([1.0, 2.0, 3.0])
-            Ratio(median=2.0, low=1.1, high=2.9)
-        """
-        low, high = (round(float(np.quantile(values, q)), 12) for q in SPREAD)
-        return cls(statistics.median(values), low, high)
+    units: int = 1  # datasets of one run, say; times are for one of them
+    warm: bool = True  # whether to run it once before it counts; not where a run takes minutes
 
 
 @dataclass(frozen=True)
@@ -75,23 +47,19 @@ class Times:
     seconds: Mapping[str, Sequence[float]]
 
     def medians(self) -> dict[str, float]:
-        """The median of each contender."""
+        """Return the median of each contender."""
         return {name: statistics.median(values) for name, values in self.seconds.items()}
 
-    def ratio(self, slow: str, fast: str) -> Ratio:
-        """How many times as long one contender takes as another.
+    def ratio(self, slow: str, fast: str) -> tuple[float, float, float]:
+        """Return how many times as long one takes as another: median, 5% and 95% quantiles.
 
         Example:
             >>> Times({"slow": [2.0, 6.0, 4.0], "fast": [1.0, 2.0, 2.0]}).ratio("slow", "fast")
-            Ratio(median=2.0, low=2.0, high=2.9)
+            (2.0, 2.0, 2.9)
         """
-        pairs = zip(self.seconds[slow], self.seconds[fast], strict=True)
-        return Ratio.of([a / b for a, b in pairs])
-
-
-def seconds_of(run: Callable[[], object]) -> float:
-    """The time of one run."""
-    return _time(run, 1, time.perf_counter)
+        ratios = np.divide(self.seconds[slow], self.seconds[fast])
+        median, low, high = (round(float(np.quantile(ratios, q)), 12) for q in (0.5, 0.05, 0.95))
+        return median, low, high
 
 
 def race(
@@ -105,7 +73,7 @@ def race(
 
     Arguments:
         contenders: By name.
-        rounds: How many timings of each.
+        rounds: Number of timings of each.
         least: Seconds that one timing takes at least: a quick contender runs several times in it.
         clock: Tells the time in seconds.
 
@@ -117,29 +85,28 @@ def race(
     """
     names = list(contenders)
     repeats = {name: _repeats(contenders[name], least, clock) for name in names}
-    quick = {name for name in names if repeats[name]}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for first in range(rounds):
         for name in names[first % len(names) :] + names[: first % len(names)]:
             contender, count = contenders[name], max(1, repeats[name])
-            if name in quick:
+            if repeats[name]:
                 contender.run()
-            taken = _time(contender.run, count, clock)
+            taken = seconds_of(contender.run, count, clock)
             seconds[name].append(taken / (count * contender.units))
     return Times(seconds)
 
 
 def _repeats(contender: Contender, least: float, clock: Clock) -> int:
-    """How often a quick contender runs in one timing; 0 for one that is not quick.
-
-    The first run loads and allocates, and does not count.
-    """
-    if not contender.warm or _time(contender.run, 1, clock) >= QUICK * least:
+    """Return how often a quick contender runs in one timing; 0 for one that is not quick."""
+    if not contender.warm or seconds_of(contender.run, 1, clock) >= QUICK * least:
         return 0
-    return max(1, math.ceil(least / max(_time(contender.run, 1, clock), 1e-9)))
+    return max(1, math.ceil(least / max(seconds_of(contender.run, 1, clock), 1e-9)))
 
 
-def _time(run: Callable[[], object], count: int, clock: Clock) -> float:
+def seconds_of(
+    run: Callable[[], object], count: int = 1, clock: Clock = time.perf_counter
+) -> float:
+    """Return the time of so many runs."""
     start = clock()
     for _ in range(count):
         run()
@@ -147,7 +114,7 @@ def _time(run: Callable[[], object], count: int, clock: Clock) -> float:
 
 
 def all_threads() -> int:
-    """As many threads as this process has cores."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -155,13 +122,7 @@ def all_threads() -> int:
 
 @contextmanager
 def num_threads(count: int) -> Iterator[None]:
-    """Let torch, BLAS and OpenMP use so many threads, then give back what they had.
-
-    Example:
-        >>> with num_threads(1):
-        ...     torch.get_num_threads()
-        1
-    """
+    """Let torch, BLAS and OpenMP use so many threads, then give back what they had."""
     before = torch.get_num_threads()
     with threadpool_limits(count):
         torch.set_num_threads(count)
@@ -169,6 +130,3 @@ def num_threads(count: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
-
-
-__all__ = ["Contender", "Ratio", "Times", "all_threads", "num_threads", "race", "seconds_of"]

@@ -27,10 +27,9 @@ def bench(
     json: Json = False,
 ) -> None:
     """How fast it is: ratios to other ways of doing the same, measured side by side."""
-    from mindist_paper.benchmark.record import NAME
-    from mindist_paper.benchmark.run import GROUPS
-    from mindist_paper.benchmark.run import run as run_benchmark
-    from mindist_paper.benchmark.sizes import PROFILES
+    from mindist_paper.benchmark.material import PROFILES
+    from mindist_paper.benchmark.record import GROUPS, RECORD
+    from mindist_paper.benchmark.record import run as run_benchmark
 
     check_choice(profile, tuple(PROFILES), "profile")
     for group in only or ():
@@ -40,7 +39,7 @@ def bench(
     with interruptible(f"Groups that were finished are in {folder}."):
         record = run_benchmark(profile, folder, only or GROUPS, tell)
     if json:
-        content = json_module.loads((folder / NAME).read_text(encoding="utf-8"))
+        content = json_module.loads((folder / RECORD).read_text(encoding="utf-8"))
         print_json("bench", out=folder, record=content)
         return
     _print_record(record)
@@ -51,7 +50,7 @@ def _print_record(record: Record) -> None:
     """A table of ratios for each group."""
     from rich.table import Table
 
-    from mindist_paper.benchmark.table import HEADER, TITLES, cells, origin
+    from mindist_paper.benchmark.record import HEADER, TITLES, cells
 
     for group, rows in record.groups.items():
         table = Table(title=TITLES.get(group, group), title_justify="left", box=None)
@@ -61,7 +60,7 @@ def _print_record(record: Record) -> None:
         for row in rows:
             table.add_row(*(cell.replace("**", "") for cell in cells(row)))
         console().print(table)
-    console().print(origin(record), markup=False)
+    console().print(record.about(), markup=False)
 
 
 __all__ = ["bench"]
