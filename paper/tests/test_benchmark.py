@@ -22,8 +22,7 @@ from mindist_paper.benchmark.growth import (
 )
 from mindist_paper.benchmark.material import PROFILES, Material
 from mindist_paper.benchmark.record import GROUPS, RECORD, TABLE, Record
-from mindist_paper.benchmark.rows import Claim, Row
-from mindist_paper.benchmark.timing import Contender, Times, num_threads, race
+from mindist_paper.benchmark.timing import Claim, Contender, Row, Times, num_threads, race
 
 # ------------------------------------------------------------------------------- arithmetic
 
@@ -197,6 +196,7 @@ def test_chunks_are_all_datasets_and_contaminated_ones_lie_higher() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_run_is_reported() -> None:
     with pytest.raises(RuntimeError, match="num_features"):
         measure_apart("fit", Setting(features=3))

@@ -32,9 +32,7 @@ from torch import Tensor
 
 from mindist.features import FourierFeatures
 from mindist.minimum_distance import MinimumDistance
-from mindist_paper.benchmark.material import Sizes
-from mindist_paper.benchmark.rows import Row, at_most
-from mindist_paper.benchmark.timing import num_threads, seconds_of
+from mindist_paper.benchmark.timing import Row, at_most, num_threads, seconds_of
 
 CHUNK_NUMBERS, CHUNK_DATASETS = 2**22, 1_000  # in one chunk, whichever is less
 FIT_OBSERVATIONS = 100  # at most, in each dataset that detection and adaptation were fitted to
@@ -282,11 +280,13 @@ SWEEPS: Mapping[str, tuple[tuple[str, ...], Setting, bool]] = {
 """What grows: the steps, the other sizes, and whether memory is claimed to stay."""
 
 
-def measure_growth(sizes: Sizes, say: Callable[[str], None] = print) -> Iterator[Line]:
-    """Measure all lines, one after the other; `say` is told each point."""
+def measure_growth(
+    sizes: Mapping[str, Sequence[int]], say: Callable[[str], None] = print
+) -> Iterator[Line]:
+    """Measure all lines, each through the sizes of its quantity; `say` is told each point."""
     for quantity, (jobs, _, _) in SWEEPS.items():
         for job in jobs:
-            yield measure_line(quantity, job, sizes.growth[quantity], say)
+            yield measure_line(quantity, job, sizes[quantity], say)
 
 
 def measure_line(
@@ -310,10 +310,10 @@ def measure_line(
     return Line(quantity, job, flat, list(sizes[: len(points)]), seconds, megabytes, failed)
 
 
-def memory_rows(sizes: Sizes) -> list[Row]:
-    """Measure the memory of mean embeddings beyond input and output, for several numbers."""
+def memory_rows(numbers: Sequence[int]) -> list[Row]:
+    """Measure the memory of mean embeddings beyond input and output, for numbers of datasets."""
     rows = []
-    for num in sizes.memory:
+    for num in numbers:
         setting = Setting(datasets=num)
         taken = measure_apart("embed", setting).megabytes
         if taken is None:
@@ -326,8 +326,7 @@ def memory_rows(sizes: Sizes) -> list[Row]:
 
 def draw(lines: Sequence[Line], path: Path) -> Path:
     """Draw time and memory of the lines of one quantity against its size, on logarithmic axes."""
-    from mindist.report.plots import new_figure, save_figure
-    from mindist.report.style import figure_style
+    from mindist.report.style import figure_style, new_figure, save_figure
 
     with figure_style():
         figure, panels = new_figure(2)

@@ -16,8 +16,8 @@ from pathlib import Path
 import mindist
 from mindist_paper.benchmark.growth import Line, draw, measure_growth, memory_rows
 from mindist_paper.benchmark.material import PROFILES, Material
-from mindist_paper.benchmark.rows import TIMED, Row
-from mindist_paper.benchmark.timing import all_threads, num_threads
+from mindist_paper.benchmark.rows import TIMED
+from mindist_paper.benchmark.timing import Row, all_threads, num_threads
 
 GROUPS = (*TIMED, "memory", "growth")
 RECORD, TABLE = "bench.json", "table.md"
@@ -159,10 +159,10 @@ def run(
                     rows += TIMED[group](material, threads)
         elif group == "memory":
             say("memory ...")
-            rows = memory_rows(sizes)
+            rows = memory_rows(sizes.memory)
         else:
             say("growth ...")
-            record.lines[:] = measure_growth(sizes, say)
+            record.lines[:] = measure_growth(sizes.growth, say)
             rows = [row for line in record.lines for row in line.rows()]
         record.put(group, rows)
         record.write(folder)

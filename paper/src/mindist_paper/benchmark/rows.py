@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,83 +15,11 @@ from mindist.posteriors import RobustPosterior
 from mindist_paper.benchmark import literal
 from mindist_paper.benchmark.literal import NUM_FEATURES
 from mindist_paper.benchmark.material import EPSILON, Embedded, Material
-from mindist_paper.benchmark.timing import Contender, Times, race
+from mindist_paper.benchmark.timing import Contender, Row, at_least, at_most, race, ratio_row
 
 TASK, ALONE = "oup", "one OUP dataset alone"
 MAX_SBI_SAMPLES = 1_000  # sbi's default: it uses no more simulated observations in a shuffle
 QUERIED = 100  # samples for each of many datasets
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a number has to be.
-
-    Example:
-        >>> Claim("at least", 3).holds(2.9), Claim("at most", 1.3).holds(1.2)
-        (False, True)
-    """
-
-    sense: str
-    bound: float
-
-    def holds(self, value: float) -> bool:
-        """Return whether a value is what was claimed."""
-        return value >= self.bound if self.sense == "at least" else value <= self.bound
-
-    def __str__(self) -> str:
-        return f"{self.sense} {self.bound:,g}"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A measured number."""
-
-    what: str  # the input, such as its sizes
-    measure: str  # what the number is: for a ratio of times, "slow / fast"
-    value: float
-    low: float  # where most rounds, or the uncertainty of a mean, begin ...
-    high: float  # ... and end
-    claim: Claim | None = None  # what it has to be, if anything
-    unit: str = ""
-    threads: int = 1
-    seconds: Mapping[str, float] = field(default_factory=dict)  # median time of each contender
-    note: str = ""
-
-    @property
-    def reached(self) -> bool | None:
-        """Whether the claim holds; None where there is none."""
-        return None if self.claim is None else self.claim.holds(self.value)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Row:
-        """Build a row from what `asdict` and JSON made of it."""
-        claim = values["claim"]
-        return cls(**{**values, "claim": None if claim is None else Claim(**claim)})
-
-
-def ratio_row(
-    what: str,
-    times: Times,
-    slow: str,
-    fast: str,
-    claim: Claim | None = None,
-    *,
-    threads: int,
-    note: str = "",
-) -> Row:
-    """Return how many times as long one contender takes as another, with the times of all."""
-    ratio, seconds = times.ratio(slow, fast), times.medians()
-    return Row(what, f"{slow} / {fast}", *ratio, claim, threads=threads, seconds=seconds, note=note)
-
-
-def at_least(bound: float) -> Claim:
-    """Claim that a number is not smaller."""
-    return Claim("at least", bound)
-
-
-def at_most(bound: float) -> Claim:
-    """Claim that a number is not larger."""
-    return Claim("at most", bound)
 
 
 def embedding_rows(material: Material, threads: int) -> list[Row]:
