@@ -66,9 +66,7 @@ class Exact:
 
 def test_the_average_has_the_covariance_of_the_posterior_plus_that_of_its_mean():
     torch.manual_seed(0)
-    draws = AveragedComponent(LinearGaussian(), 32).draw(
-        64_000, AROUND.flatten(1), show_progress_bars=False
-    )
+    draws = AveragedComponent(LinearGaussian(), 32).draw(64_000, AROUND.flatten(1))
     assert draws.shape == (64_000, 2, 2)
     expected = WITHIN + GAIN @ U @ GAIN.T
     for b in range(2):
@@ -97,14 +95,14 @@ def test_each_summary_gets_as_many_draws_or_one_more_and_any_prefix_is_random():
     component, rows = AveragedComponent(Echo(), 32), AROUND.flatten(1)
     torch.manual_seed(0)
     for num in (1, 31, 32, 33, 100):
-        draws = component.draw(num, rows, show_progress_bars=False)
+        draws = component.draw(num, rows)
         assert draws.shape == (num, 2, 2)
         for b in range(2):
             of = (draws[:, b, None] == AROUND[b]).all(2).sum(0)
             assert of.sum() == num
             assert of.min() >= num // 32
             assert of.max() <= -(-num // 32)
-    first = torch.stack([component.draw(40, rows, show_progress_bars=False)[0]
+    first = torch.stack([component.draw(40, rows)[0]
                          for _ in range(2_000)])  # fmt: skip
     off = (first.mean(0) - S_STAR).abs()
     assert (off < 4 * (U.diagonal(dim1=1, dim2=2) / 2_000).sqrt()).all()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mindist import MinimumDistance, RobustPosterior, Search
 from mindist.decoders import RidgeDecoder
-from mindist.posteriors.truncation import Budget, LeakageOptions
+from mindist.posteriors.truncation import Budget, leakage_options
 
 NOT_NUMBERS = ["5%", None, True, [0.5], {}, torch.ones(2), object()]
 NOT_FLAGS = ["yes", "no", None, 1, 0.0, [], torch.tensor(True)]
@@ -222,4 +222,4 @@ def test_budgets_and_leakage_options_check_themselves():
     with names_it("max_sampling_batch_size"):
         Budget(10, batch_size=0)
     with names_it("num_rejection_samples"):
-        LeakageOptions(num_rejection_samples="many")  # type: ignore[arg-type]
+        leakage_options({"num_rejection_samples": "many"})

@@ -20,7 +20,6 @@ INTERNAL = {  # written for other modules of mindist, which their tests cover
     "mindist.adaptation": {
         "Observations", "Response", "View", "influence", "reweighted_search", "search", "spread",
     },
-    "mindist.posteriors.bayesflow_bridge": {"bridge"},
 }  # fmt: skip
 HELPED = {"mindist.posteriors.bayesflow_bridge"}
 """Their examples need a trained workflow: the tutorial with BayesFlow runs them."""

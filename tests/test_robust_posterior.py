@@ -617,7 +617,7 @@ class Uniform:
 
     weight, bounded, corrects_leakage = 1.0, True, True
 
-    def draw(self, num_samples: int, s: Tensor, *, show_progress_bars: bool) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor) -> Tensor:
         return torch.rand(num_samples, *s.shape) / s
 
     def in_support(self, theta: Tensor) -> Tensor:
@@ -665,8 +665,8 @@ def test_a_mixture_keeps_the_weights_of_its_truncated_components():
 
         weight = 0.75
 
-        def draw(self, num_samples: int, s: Tensor, *, show_progress_bars: bool) -> Tensor:
-            theta = super().draw(num_samples, s / 10, show_progress_bars=show_progress_bars)
+        def draw(self, num_samples: int, s: Tensor) -> Tensor:
+            theta = super().draw(num_samples, s / 10)
             return torch.where(theta < 1, theta / 2, theta)
 
     whole = Uniform()

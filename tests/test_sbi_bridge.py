@@ -296,7 +296,7 @@ def test_a_first_round_of_npe_a_is_an_npe(joint):
     torch.manual_seed(0)
     expected = posterior.sample((10,), x=s, show_progress_bars=False)
     torch.manual_seed(0)
-    drawn = component.draw(10, s, show_progress_bars=False)[:, 0]
+    drawn = component.draw(10, s)[:, 0]
     torch.testing.assert_close(drawn, expected)
     torch.testing.assert_close(
         component.log_density(theta[:, None], s)[:, 0], posterior.log_prob(theta, x=s)

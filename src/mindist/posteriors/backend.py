@@ -44,21 +44,14 @@ class Component(Protocol):
         (1.0, False)
     """
 
-    @property
-    def weight(self) -> float:
-        """w, the component's share of the mixture."""
+    weight: float
+    """w, the component's share of the mixture."""
+    bounded: bool
+    """Whether the prior's support is less than all of parameter space, so that q can leak."""
+    corrects_leakage: bool
+    """Whether the library's own `log_prob` divides by Z unless told otherwise."""
 
-    @property
-    def bounded(self) -> bool:
-        """Whether the prior's support is less than all of parameter space, so that q can leak."""
-
-    @property
-    def corrects_leakage(self) -> bool:
-        """Whether the library's own `log_prob` divides by Z unless told otherwise."""
-
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)` given summaries `(B, d_s)`, inside the prior or not."""
 
     def in_support(self, theta: Tensor, /) -> Tensor:

@@ -76,9 +76,7 @@ class BayesFlowDensity(Density):
             yield from (variable.value for variable in part.weights)
 
     @torch.no_grad()
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)`; options are those of BayesFlow's `sample`."""
         own = self.approximator
         rows = own.sampler.repeat_and_flatten_conditions(self._conditions(s), num_samples)
@@ -343,4 +341,4 @@ def _other(path: str | os.PathLike[str], why: str) -> ValueError:
     )
 
 
-__all__ = ["bridge", "learned_summary", "load_posterior", "save_posterior"]
+__all__ = ["learned_summary", "load_posterior", "save_posterior"]

@@ -10,7 +10,6 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
@@ -87,10 +86,6 @@ class Recent(Generic[Value]):
         return type(self), (self.capacity,)
 
 
-Place = tuple[Adaptation, int]
-"""An adaptation of a batch, and a row of it."""
-
-
 class Adaptations:
     """`MinimumDistance.adapt`, remembered by the content of each dataset.
 
@@ -104,7 +99,7 @@ class Adaptations:
     def __init__(self, mds: MinimumDistance) -> None:
         self.mds = mds
         self._state: tuple[Any, ...] = ()  # what the remembered were computed with
-        self._recent: Recent[Place] = Recent()
+        self._recent: Recent[Adaptation] = Recent()
 
     def __call__(self, x: Tensor) -> Adaptation:
         """Return the adaptation of `(N, *event)` or `(B, N, *event)`, always as that of a batch.
@@ -123,9 +118,10 @@ class Adaptations:
             computed = computed if computed.batched else _batch_of_one(computed)
             if not keys:
                 return computed
-            found |= {key: (computed, row) for row, key in enumerate(missing)}
+            found |= {key: computed[row : row + 1] for row, key in enumerate(missing)}
             self._remember(list(missing), computed)
-        return _gather([place for key in keys if (place := found[key]) is not None])
+        parts = [part for key in keys if (part := found[key]) is not None]
+        return Adaptation.join(parts)[torch.arange(len(parts))]  # with tensors of its own
 
     def _version(self) -> tuple[Any, ...]:
         """Return the estimator's fit and settings; where they have changed, forget everything."""
@@ -141,9 +137,10 @@ class Adaptations:
         values = vars(computed[0]).values()
         room = MAX_BYTES // sum(value.nbytes for value in values if isinstance(value, Tensor))
         self._recent.capacity = room = max(1, min(CAPACITY, room))
-        kept = computed if len(keys) <= room else computed[torch.arange(len(keys))[-room:]]
-        for row, key in enumerate(keys[-room:]):
-            self._recent.put(key, (kept, row))
+        if len(keys) > room:  # copy the end, so that the rest is not kept alive
+            keys, computed = keys[-room:], computed[torch.arange(len(keys))[-room:]]
+        for row, key in enumerate(keys):
+            self._recent.put(key, computed[row : row + 1])
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -152,18 +149,6 @@ class Adaptations:
 def _batch_of_one(adaptation: Adaptation) -> Adaptation:
     values = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}
     return Adaptation(**{**vars(adaptation), **values, "status": (adaptation.status,)})
-
-
-def _gather(places: list[Place]) -> Adaptation:
-    """Join rows of several adaptations into one of a batch, with tensors of its own."""
-    batches = {id(batch): batch for batch, _ in places}
-    rows: dict[int, list[int]] = {key: [] for key in batches}
-    order: dict[int, list[int]] = {key: [] for key in batches}
-    for index, (batch, row) in enumerate(places):
-        rows[id(batch)].append(row)
-        order[id(batch)].append(index)
-    parts = [batch[torch.tensor(rows[key])] for key, batch in batches.items()]
-    return Adaptation.join(parts)[torch.tensor([*chain(*order.values())]).argsort()]
 
 
 __all__ = ["Adaptations", "Recent", "digest"]

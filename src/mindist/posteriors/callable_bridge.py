@@ -18,6 +18,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -36,24 +37,25 @@ class Density(ABC):
 
     Arguments:
         prior: An object with a `support`, or None.
+        net: The network that it computes with, if it is known.
         corrects_leakage: Whether `log_prob` divides by the mass inside that support.
     """
 
     weight = 1.0
 
-    def __init__(self, prior: Any = None, *, corrects_leakage: bool = True) -> None:
-        self.prior, self.corrects_leakage = prior, corrects_leakage
+    def __init__(
+        self, prior: Any = None, net: nn.Module | None = None, *, corrects_leakage: bool = True
+    ) -> None:
+        self.prior, self.net, self.corrects_leakage = prior, net, corrects_leakage
         self.bounded = prior is not None and is_bounded(prior)
 
     @property
     def tensors(self) -> Iterable[Tensor] | None:
-        """What it computes with, or None where that is not known."""
-        return None
+        """The tensors that it computes with, or None where these are not known."""
+        return None if self.net is None else chain(self.net.parameters(), self.net.buffers())
 
     @abstractmethod
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)` given summaries `(B, d_s)`."""
 
     @abstractmethod
@@ -166,21 +168,9 @@ def over_summaries(density: Density, example: Tensor | None) -> Backend:
 
 
 def no_options(options: dict[str, Any]) -> None:
-    """Raise if there are keywords that nobody asked for.
-
-    Example:
-        >>> no_options({"steps": 3})
-        Traceback (most recent call last):
-            ...
-        TypeError: The wrapped posterior does not take the option steps.
-    """
+    """Raise if there are keywords that nobody asked for."""
     if options:
         raise TypeError(f"The wrapped posterior does not take the option {', '.join(options)}.")
-
-
-def tensors_of(net: nn.Module) -> Iterable[Tensor]:
-    """Return the parameters and buffers of a network."""
-    return chain(net.parameters(), net.buffers())
 
 
 # ------------------------------------------------------------------------------ functions
@@ -225,10 +215,18 @@ class CallableDensity(Density):
 
     Arguments:
         posterior: The functions.
+        net: The network behind them, if it is known.
+        corrects_leakage: Whether `log_prob` divides by the mass inside the prior's support.
     """
 
-    def __init__(self, posterior: CallablePosterior) -> None:
-        super().__init__(posterior.prior)
+    def __init__(
+        self,
+        posterior: CallablePosterior,
+        net: nn.Module | None = None,
+        *,
+        corrects_leakage: bool = True,
+    ) -> None:
+        super().__init__(posterior.prior, net, corrects_leakage=corrects_leakage)
         self.posterior, self._takes_seed = posterior, False
         try:
             signature = inspect.signature(posterior.sample)
@@ -244,9 +242,7 @@ class CallableDensity(Density):
                 f"got a function of {signature}."
             ) from None
 
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)`."""
         if self.posterior.batched:
             return self._draw(num_samples, s, (num_samples, len(s)), options)
@@ -258,7 +254,7 @@ class CallableDensity(Density):
         log_prob = self.posterior.log_prob
         if log_prob is None:
             raise NotImplementedError(
-                "log_prob: this posterior was given as a function that draws samples. Wrap "
+                "log_prob: this posterior can only draw samples. Wrap "
                 "CallablePosterior(sample, log_prob=...) to have log-probabilities as well."
             )
         if self.posterior.batched:
@@ -303,68 +299,32 @@ def _tensor(value: Any, like: Tensor, shape: tuple[int | None, ...], name: str) 
 # ------------------------------------------------------------------------------ samplers
 
 
-class SampledDensity(Density):
-    """The density that a posterior's methods stand for.
+def _sample(posterior: Any, s: Tensor, num: int, **options: Any) -> Tensor:
+    """Draw `(num, d_theta)` given one summary, by a posterior's own method."""
+    if "show_progress_bars" in inspect.signature(posterior.sample).parameters:
+        options["show_progress_bars"] = False
+    return torch.as_tensor(posterior.sample((num,), x=s, **options)).reshape(num, -1)
 
-    Arguments:
-        posterior: Has `sample(shape, x)`, and `log_prob(theta, x)` perhaps.
 
-    Example:
-        >>> class Exact:
-        ...     def sample(self, shape, x):
-        ...         return x + torch.randn(*shape, 1)
-        >>> SampledDensity(Exact()).draw(5, torch.zeros(3, 1)).shape
-        torch.Size([5, 3, 1])
-    """
-
-    def __init__(self, posterior: Any) -> None:
-        prior = getattr(posterior, "prior", None)
-        super().__init__(prior if hasattr(prior, "support") else None, corrects_leakage=False)
-        self.posterior = posterior
-        takes = inspect.signature(posterior.sample).parameters
-        self._quiet = {"show_progress_bars": False} if "show_progress_bars" in takes else {}
-
-    @property
-    def tensors(self) -> Iterable[Tensor] | None:
-        """The network's parameters and buffers, where it is one of torch's."""
-        return tensors_of(self.posterior) if isinstance(self.posterior, nn.Module) else None
-
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
-    ) -> Tensor:
-        """Draw `(num_samples, B, d_theta)`, one dataset after the other."""
-        parts = []
-        for one in s:
-            with seed_for_others():
-                theta = self.posterior.sample((num_samples,), x=one, **self._quiet, **options)
-            parts.append(torch.as_tensor(theta).to(s).reshape(num_samples, -1))
-        return torch.stack(parts, dim=1)
-
-    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """Return log q, `(S, B)`."""
-        if not callable(getattr(self.posterior, "log_prob", None)):
-            raise NotImplementedError(
-                f"log_prob: {type(self.posterior).__name__} has no method log_prob(theta, x)."
-            )
-        parts = [
-            torch.as_tensor(self.posterior.log_prob(t, x=one, **options)).to(s).reshape(-1)
-            for t, one in zip(theta.unbind(1), s, strict=True)
-        ]
-        return torch.stack(parts, dim=1)
+def _log_prob(posterior: Any, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+    """Return log-densities `(S,)` given one summary, by a posterior's own method."""
+    return torch.as_tensor(posterior.log_prob(theta, x=s, **options)).reshape(-1)
 
 
 def bridge(posterior: Any, example: Tensor | None) -> Backend:
-    """Return the backend of a function, of functions, or of an object with `sample(shape, x)`.
-
-    Example:
-        >>> bridge(lambda s, n: s + torch.randn(n, 1), torch.zeros(1, 1)).num_parameters
-        1
-    """
+    """Return the backend of a function, of functions, or of an object with `sample(shape, x)`."""
     if isinstance(posterior, CallablePosterior):
         return over_summaries(CallableDensity(posterior), example)
-    if callable(getattr(posterior, "sample", None)):
-        return over_summaries(SampledDensity(posterior), example)
-    return over_summaries(CallableDensity(CallablePosterior(posterior)), example)
+    if not callable(getattr(posterior, "sample", None)):
+        return over_summaries(CallableDensity(CallablePosterior(posterior)), example)
+    prior, known = getattr(posterior, "prior", None), callable(getattr(posterior, "log_prob", None))
+    methods = CallablePosterior(
+        partial(_sample, posterior),
+        partial(_log_prob, posterior) if known else None,
+        prior if hasattr(prior, "support") else None,
+    )
+    net = posterior if isinstance(posterior, nn.Module) else None
+    return over_summaries(CallableDensity(methods, net, corrects_leakage=False), example)
 
 
-__all__ = ["CallablePosterior", "Density", "PlainBackend", "bridge", "no_options", "over_summaries"]
+__all__ = ["CallablePosterior", "Density", "PlainBackend", "no_options", "over_summaries"]

@@ -14,7 +14,7 @@ stored: whoever loads builds the network again, as in training, and its weights 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from mindist import storage
 from mindist.posteriors.backend import Backend
-from mindist.posteriors.callable_bridge import Density, no_options, over_summaries, tensors_of
+from mindist.posteriors.callable_bridge import Density, no_options, over_summaries
 
 KIND = "NetworkWeights"
 Net = TypeVar("Net", bound=nn.Module)
@@ -37,17 +37,10 @@ class FlowDensity(Density):
     """
 
     def __init__(self, net: nn.Module, conditional: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.net, self.conditional = net, conditional
+        super().__init__(net=net)
+        self.conditional = conditional
 
-    @property
-    def tensors(self) -> Iterable[Tensor]:
-        """The network's parameters and buffers."""
-        return tensors_of(self.net)
-
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool = False, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)`."""
         no_options(options)
         theta: Tensor = self.conditional(s).sample(torch.Size((num_samples,)))
@@ -61,14 +54,7 @@ class FlowDensity(Density):
 
 
 def bridge(posterior: Any, example: Tensor | None) -> Backend:
-    """Return the backend of a network that gives distributions, as zuko's and lampe's do.
-
-    Example:
-        >>> import zuko
-        >>> flow = zuko.flows.MAF(features=3, context=2, hidden_features=(8,))
-        >>> bridge(flow, torch.zeros(1, 2)).num_parameters
-        3
-    """
+    """Return the backend of a network that gives distributions, as zuko's and lampe's do."""
     of_zuko = any(base.__module__.startswith("zuko.") for base in type(posterior).__mro__)
     conditional = posterior if of_zuko else getattr(posterior, "flow", None)
     if not isinstance(posterior, nn.Module) or not callable(conditional):
@@ -128,4 +114,4 @@ def load_weights(path: str | os.PathLike[str], net: Net) -> Net:
     return net
 
 
-__all__ = ["bridge", "load_weights", "save_weights"]
+__all__ = ["load_weights", "save_weights"]

@@ -1,8 +1,7 @@
 """Posteriors that sbi's users have saved as pickles: loaded only by those who trust them.
 
-sbi has no format of its own: posteriors are saved with `pickle.dump` or `torch.save`. To unpickle
-is to run whatever program the file holds. This is the only place where mindist does it, and only
-with `trust=True`. What mindist itself saves (`mindist.posteriors.sbi_storage`) runs nothing.
+To unpickle is to run whatever program the file holds. This is the only place where mindist does it,
+and only with `trust=True`. What `mindist.posteriors.sbi_storage` saves runs nothing.
 """
 
 from __future__ import annotations
@@ -48,12 +47,10 @@ def load_pickled_posterior(path: str | os.PathLike[str], *, trust: bool = False)
         )
     if not file.is_file():
         raise FileNotFoundError(f"path: there is no file {file}.")
-    with file.open("rb") as stream:
-        zipped = stream.read(len(ZIP)) == ZIP
-        stream.seek(0)
-        if zipped:
-            return torch.load(stream, map_location="cpu", weights_only=False)
-        return pickle.load(stream)
+    content = file.read_bytes()
+    if content.startswith(ZIP):
+        return torch.load(file, map_location="cpu", weights_only=False)
+    return pickle.loads(content)
 
 
 __all__ = ["load_pickled_posterior"]

@@ -28,10 +28,10 @@ from mindist.posteriors.truncation import (
     Budget,
     Drawn,
     Leakage,
-    LeakageOptions,
     draw_mixture,
     estimate_leakage,
     leakage_message,
+    leakage_options,
     log_prob_mixture,
     shortfall_message,
 )
@@ -67,7 +67,6 @@ class Conditions:
         return Conditions(self.s[index], self.uncertain[index], self.around[index])
 
 
-@dataclass(frozen=True)
 class AveragedComponent:
     """One density, averaged over J summaries, which come in one row `(J * d_s,)` for each dataset.
 
@@ -76,35 +75,18 @@ class AveragedComponent:
         num: J.
     """
 
-    component: Component
-    num: int
+    def __init__(self, component: Component, num: int) -> None:
+        self.component, self.num = component, num
+        self.weight, self.bounded = component.weight, component.bounded
+        self.corrects_leakage, self.in_support = component.corrects_leakage, component.in_support
 
-    @property
-    def weight(self) -> float:
-        """The component's share of the mixture."""
-        return self.component.weight
-
-    @property
-    def bounded(self) -> bool:
-        """Whether the density can leak."""
-        return self.component.bounded
-
-    @property
-    def corrects_leakage(self) -> bool:
-        """Whether the library's own `log_prob` divides by Z."""
-        return self.component.corrects_leakage
-
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)` given `(B, J * d_s)`, in random order.
 
         Each of the J summaries gets as many, or one more than another; which, is random.
         """
         rounds, num_datasets = -(-num_samples // self.num), len(s)
-        drawn = self.component.draw(
-            rounds, self._rows(s), show_progress_bars=show_progress_bars, **options
-        )
+        drawn = self.component.draw(rounds, self._rows(s), **options)
         drawn = drawn.unflatten(1, (num_datasets, self.num)).transpose(1, 2).flatten(0, 1)
         whole = (rounds - 1) * self.num
         last = torch.rand(self.num, num_datasets, device=s.device).argsort(0)
@@ -114,10 +96,6 @@ class AveragedComponent:
         chosen = chosen.gather(0, order)
         theta: Tensor = drawn.gather(0, chosen[..., None].expand(-1, -1, drawn.shape[2]))
         return theta
-
-    def in_support(self, theta: Tensor, /) -> Tensor:
-        """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
-        return self.component.in_support(theta)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
         """Return the log of the average, `(S, B)`, of parameters `(S, B, d_theta)`."""
@@ -209,12 +187,12 @@ class Queries:
         at: Conditions,
         *,
         norm_posterior: bool | None = None,
-        leakage: LeakageOptions | None = None,
+        leakage: Mapping[str, Any] | None = None,
         seed: int = 0,
         options: Mapping[str, Any] | None = None,
     ) -> Tensor:
         """Return log-probabilities `(S, B)` of parameters `(S, B, d_theta)`."""
-        how, parts = leakage or LeakageOptions(), []
+        how, parts = leakage_options(leakage), []
         with my_turn():
             for components, s, which in self._parts(at):
                 leakages = []
@@ -279,17 +257,15 @@ class Queries:
         return parts
 
     def _leakage(
-        self, component: Component, index: int, s: Tensor, how: LeakageOptions, seed: int
+        self, component: Component, index: int, s: Tensor, how: tuple[int, int], seed: int
     ) -> Leakage:
         """Return Z(s) of one component, `(B,)`, remembered."""
         key = (digest(s), self.backend.version, index, how, seed)
         leakage = self._leakages.get(key)
         if leakage is None:
-            bars = how.show_progress_bars
-            size = how.rejection_sampling_batch_size
-            budget = Budget(self.max_draws, size, show_progress_bars=bars)
+            num_draws, size = how
             with seeded(seed, s.device):
-                leakage = estimate_leakage(component, s, how.num_rejection_samples, budget)
+                leakage = estimate_leakage(component, s, num_draws, Budget(self.max_draws, size))
             self._leakages.put(key, leakage)
         return leakage
 

@@ -33,7 +33,7 @@ from mindist.posteriors.arviz_export import to_inference_data
 from mindist.posteriors.backend import find_backend
 from mindist.posteriors.cache import Adaptations
 from mindist.posteriors.queries import Conditions, Queries
-from mindist.posteriors.truncation import Budget, LeakageOptions
+from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ class RobustPosterior:
                 f"mds: expected a fitted MinimumDistance, got {got}. Make one with "
                 "MinimumDistance(summary).fit(x_train)."
             )
-        self._posterior, self._mds = posterior, mds
-        self._queries = Queries(backend, max_draws_per_sample)
+        self.posterior, self.mds = posterior, mds
+        self.queries = Queries(backend, max_draws_per_sample)
         self._adaptations = Adaptations(mds)
         self._default_x: Tensor | None = None
         self._uncertainty = _optional_flag(uncertainty, "uncertainty")
@@ -105,29 +105,14 @@ class RobustPosterior:
             self._noise()
 
     @property
-    def posterior(self) -> Any:
-        """The wrapped posterior over summaries."""
-        return self._posterior
-
-    @property
-    def mds(self) -> MinimumDistance:
-        """The estimator that adapts summaries."""
-        return self._mds
-
-    @property
     def num_parameters(self) -> int:
         """d_theta."""
-        return self._queries.backend.num_parameters
+        return self.queries.backend.num_parameters
 
     @property
     def parameter_names(self) -> tuple[str, ...] | None:
         """The names of the parameters, where the wrapped posterior has them: BayesFlow's has."""
-        return getattr(self._queries.backend, "parameter_names", None)
-
-    @property
-    def queries(self) -> Queries:
-        """The queries of the wrapped posterior, to be made at `conditions(x)`."""
-        return self._queries
+        return getattr(self.queries.backend, "parameter_names", None)
 
     @property
     def default_x(self) -> Tensor | None:
@@ -151,7 +136,7 @@ class RobustPosterior:
         """
         x = self._observed(x)
         adaptation = self._adaptations(x)
-        return adaptation[0] if x.dim() == len(self._mds.event_shape) + 1 else adaptation
+        return adaptation[0] if x.dim() == len(self.mds.event_shape) + 1 else adaptation
 
     def conditions(self, x: Array | None = None) -> Conditions:
         """Return the summaries at which the posterior is asked for datasets `(B, N, *event)`."""
@@ -159,7 +144,7 @@ class RobustPosterior:
 
     def conditions_of(self, adaptation: Adaptation) -> Conditions:
         """Return the summaries at which the posterior is asked, given the adaptation of a batch."""
-        s_star = self._queries.checked(adaptation.s_star)
+        s_star = self.queries.checked(adaptation.s_star)
         uncertain = adaptation.excess.flatten(1).any(1)
         noise = self._noise()
         if noise is None or not uncertain.any():
@@ -231,12 +216,11 @@ class RobustPosterior:
             Samples `(*sample_shape, B, d_theta)`; with a warning, `(k, B, d_theta)` if only k were
             found for some dataset.
         """
-        conditions = self.conditions(x)
         partial = checks.flag(return_partial_on_timeout, "return_partial_on_timeout")
-        limits = (self._queries.max_draws, max_sampling_batch_size, max_sampling_time)
-        return self._queries.sample(
+        limits = (self.queries.max_draws, max_sampling_batch_size, max_sampling_time)
+        return self.queries.sample(
             sample_shape,
-            conditions,
+            self.conditions(x),
             Budget(*limits, not partial, show_progress_bars),
             seed=seed,
             reject=checks.flag(reject_outside_prior, "reject_outside_prior"),
@@ -262,7 +246,8 @@ class RobustPosterior:
             norm_posterior: Whether to divide by the posterior's mass inside the prior's support. By
                 default as the wrapped posterior does: sbi's NPE does, its vector fields do not.
             track_gradients: Whether the result can be differentiated in `theta`.
-            leakage_correction_params: How that mass is estimated, see `LeakageOptions`.
+            leakage_correction_params: How that mass is estimated: sbi's keywords, such as
+                `num_rejection_samples`.
             seed: Seed of that estimate.
             options: Further keywords of the wrapped posterior's `log_prob`, such as `ode_kwargs`.
 
@@ -309,11 +294,11 @@ class RobustPosterior:
                     f"theta: expected shape (S, B, d_theta) with B = {len(conditions)} datasets, "
                     f"got {tuple(theta.shape)}. For one dataset use log_prob."
                 )
-            return self._queries.log_prob(
+            return self.queries.log_prob(
                 theta.expand(-1, len(conditions), -1),
                 conditions,
                 norm_posterior=_optional_flag(norm_posterior, "norm_posterior"),
-                leakage=LeakageOptions.of(leakage_correction_params),
+                leakage=leakage_correction_params,
                 seed=seed,
                 options=options,
             )
@@ -346,7 +331,7 @@ class RobustPosterior:
             seed: Seed of the starts; None draws from torch's global generator.
             options: Further keywords of the wrapped posterior's `map`, such as `num_iter`.
         """
-        return self._queries.mode(
+        return self.queries.mode(
             self.conditions(self._one_dataset(x)).s,
             init_method,
             num_init_samples,
@@ -372,18 +357,18 @@ class RobustPosterior:
     def to(self, device: str | torch.device) -> RobustPosterior:
         """Move the posterior, the estimator and the default dataset to a device; return self."""
         device = checks.device(device)
-        self._queries.to(device)
-        self._mds.to(device)
+        self.queries.to(device)
+        self.mds.to(device)
         if self._default_x is not None:
             self._default_x = self._default_x.to(device)
         return self
 
     def __repr__(self) -> str:
-        x, kind = self._default_x, type(self._posterior).__name__
+        x, kind = self._default_x, type(self.posterior).__name__
         parts = (
             f"{kind} over {self.num_parameters} parameters given "
-            f"{self._queries.backend.condition_shape.numel()} summaries",
-            f"mds={self._mds!r}",
+            f"{self.queries.backend.condition_shape.numel()} summaries",
+            f"mds={self.mds!r}",
             f"default_x={None if x is None else f'dataset of shape {tuple(x.shape)}'}",
         )
         return "RobustPosterior(\n  " + ",\n  ".join(parts) + ",\n)"
@@ -401,7 +386,7 @@ class RobustPosterior:
     def _one_dataset(self, x: Array | None) -> Tensor:
         """Return the data of one dataset; raise if it is a batch of several."""
         x = self._observed(x)
-        if x.dim() == len(self._mds.event_shape) + 2 and len(x) != 1:
+        if x.dim() == len(self.mds.event_shape) + 2 and len(x) != 1:
             raise ValueError(
                 f"x: expected one dataset (N, *event) or (1, N, *event), got a batch of "
                 f"{len(x)}, shape {tuple(x.shape)}. Use sample_batched or log_prob_batched."
@@ -412,7 +397,7 @@ class RobustPosterior:
         """Return the sampling noise of the summary, if the uncertainty is wanted and known."""
         if self._uncertainty is False:
             return None
-        noise = self._mds.noise
+        noise = self.mds.noise
         if noise is None and self._uncertainty:
             raise ValueError(
                 "uncertainty: expected a MinimumDistance that knows the sampling noise of its "
@@ -425,7 +410,7 @@ class RobustPosterior:
 
     def _parameters(self, theta: Array) -> Tensor:
         """Return parameters `(*, d_theta)` with at least one leading axis."""
-        theta = checks.as_tensor(theta, "theta").to(self._queries.backend.device, torch.float32)
+        theta = checks.as_tensor(theta, "theta").to(self.queries.backend.device, torch.float32)
         theta = theta[None] if theta.dim() == 1 else theta
         if theta.dim() == 0 or theta.shape[-1] != self.num_parameters:
             raise ValueError(

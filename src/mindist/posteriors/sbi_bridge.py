@@ -58,9 +58,7 @@ class DirectComponent(_PriorSupport):
 
     corrects_leakage = True
 
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)`."""
         no_options(options)
         with quiet(*HARMLESS):
@@ -80,15 +78,12 @@ class DirectComponent(_PriorSupport):
 class FilteredComponent(DirectComponent):
     """The density of NPE-PFN with the simulations nearest to each summary as its context."""
 
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)`, one dataset after the other."""
-        draw, progress = super().draw, show_progress_bars
         parts = []
         for one in s.split(1):
             self.posterior._set_context_for_x_o(one)
-            parts.append(draw(num_samples, one, show_progress_bars=progress, **options))
+            parts.append(super().draw(num_samples, one, **options))
         return torch.cat(parts, dim=1)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
@@ -105,14 +100,12 @@ class VectorFieldComponent(_PriorSupport):
 
     corrects_leakage = False
 
-    def draw(
-        self, num_samples: int, s: Tensor, *, show_progress_bars: bool, **options: Any
-    ) -> Tensor:
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)`; options are those of sbi, such as `steps`."""
         options |= {
             "x": s,
             "max_sampling_batch_size": num_samples,
-            "show_progress_bars": show_progress_bars,
+            "show_progress_bars": False,
             "reject_outside_prior": False,
         }
         twin, shape = self._twin(), torch.Size((num_samples,))
@@ -204,17 +197,7 @@ class SbiBackend:
 
 
 def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
-    """Return the backend of an sbi posterior; raise a TypeError that says which kinds have one.
-
-    Example:
-        >>> theta = torch.randn(200, 1)
-        >>> s = theta + 0.1 * torch.randn(200, 1)
-        >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
-        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
-        >>> posterior = train_npe(prior, theta, s, **short)
-        >>> bridge(posterior).num_parameters
-        1
-    """
+    """Return the backend of an sbi posterior; raise a TypeError that says which kinds have one."""
     return SbiBackend(posterior)
 
 
@@ -408,4 +391,4 @@ def _frozen_summary(embedding: nn.Module, condition_shape: torch.Size) -> Embedd
     return EmbeddingSummary(embedding, condition_shape, fixed_size=any(t.dim() for t in statistics))
 
 
-__all__ = ["EmbeddingSummary", "bridge", "split_embedding", "train_npe"]
+__all__ = ["EmbeddingSummary", "split_embedding", "train_npe"]

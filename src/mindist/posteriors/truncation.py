@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -184,9 +184,7 @@ def draw_truncated(
     progress = tqdm(total=num_samples, desc="sampling", disable=not budget.show_progress_bars)
     while len(active) and not (total and budget.expired()):
         size = min(size, budget.batch(len(active)), max_draws - total)
-        theta = component.draw(
-            size, s[active], show_progress_bars=budget.show_progress_bars, **options
-        )
+        theta = component.draw(size, s[active], **options)
         if not total:
             samples = theta.new_empty(num_samples, num_datasets, *theta.shape[2:])
         everywhere = torch.ones(theta.shape[:-1], dtype=torch.bool, device=theta.device)
@@ -250,39 +248,29 @@ def shortfall_message(drawn: Drawn, budget: Budget) -> str:
 # ------------------------------------------------------------------------------ densities
 
 
-@dataclass(frozen=True)
-class LeakageOptions:
-    """The keywords of sbi's `leakage_correction`.
+def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
+    """Read the keywords of sbi's `leakage_correction`; None means the defaults.
 
-    Arguments:
-        num_rejection_samples: Draws from which Z(s) is estimated; the standard error of log Z(s)
-            is `sqrt((1 - Z) / (Z * num_rejection_samples))`.
-        rejection_sampling_batch_size: Draws given to the network at once.
-        show_progress_bars: Whether the library shows its progress bars.
-        force_update: Accepted and without effect: the estimate is a function of its seed.
+    `show_progress_bars` and `force_update` are accepted and without effect: the estimate of Z(s) is
+    a function of its seed.
+
+    Returns:
+        `num_rejection_samples` (10,000), draws from which Z(s) is estimated, so that log Z(s) has
+        the standard error `sqrt((1 - Z) / (Z * num_rejection_samples))`; and
+        `rejection_sampling_batch_size` (10,000), draws given to the network at once.
     """
-
-    num_rejection_samples: int = 10_000
-    rejection_sampling_batch_size: int = 10_000
-    show_progress_bars: bool = False
-    force_update: bool = False
-
-    def __post_init__(self) -> None:
-        checks.positive(self.num_rejection_samples, "num_rejection_samples")
-        checks.positive(self.rejection_sampling_batch_size, "rejection_sampling_batch_size")
-        checks.flag(self.show_progress_bars, "show_progress_bars")
-        checks.flag(self.force_update, "force_update")
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> LeakageOptions:
-        """Read sbi's keywords; None means the defaults."""
-        allowed = [option.name for option in fields(cls)]
-        if given is not None and not (isinstance(given, Mapping) and set(given) <= set(allowed)):
-            raise TypeError(
-                f"leakage_correction_params: expected a dict with any of {', '.join(allowed)}, got "
-                f"{given!r}."
-            )
-        return cls(**(given or {}))
+    numbers = ("num_rejection_samples", "rejection_sampling_batch_size")
+    flags = ("show_progress_bars", "force_update")
+    given = {} if given is None else given
+    if not isinstance(given, Mapping) or not set(given) <= {*numbers, *flags}:
+        raise TypeError(
+            "leakage_correction_params: expected a dict with any of "
+            f"{', '.join((*numbers, *flags))}, got {given!r}."
+        )
+    for name in flags:
+        checks.flag(given.get(name, False), name)
+    num_draws, batch_size = (checks.positive(given.get(name, 10_000), name) for name in numbers)
+    return num_draws, batch_size
 
 
 @dataclass(frozen=True)
@@ -318,7 +306,7 @@ def estimate_leakage(component: Component, s: Tensor, num_draws: int, budget: Bu
     while len(active):
         wanted = num_draws if total < num_draws else max_draws
         size = min(budget.batch(len(active)), wanted - total)
-        theta = component.draw(size, s[active], show_progress_bars=budget.show_progress_bars)
+        theta = component.draw(size, s[active])
         accepted[active] += component.in_support(theta).sum(0)
         draws[active] += size
         total += size
@@ -379,11 +367,11 @@ __all__ = [
     "Budget",
     "Drawn",
     "Leakage",
-    "LeakageOptions",
     "draw_mixture",
     "draw_truncated",
     "estimate_leakage",
     "leakage_message",
+    "leakage_options",
     "log_prob_mixture",
     "shortfall_message",
 ]
