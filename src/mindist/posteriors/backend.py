@@ -101,15 +101,7 @@ class Backend(Protocol):
 
 
 def is_bounded(prior: Any) -> bool:
-    """Return whether a prior's support may be less than all of parameter space.
-
-    Example:
-        >>> from torch.distributions import Independent, Normal, Uniform
-        >>> is_bounded(Independent(Normal(torch.zeros(2), 1.0), 1))
-        False
-        >>> is_bounded(Independent(Uniform(torch.zeros(2), 1.0), 1))
-        True
-    """
+    """Return whether a prior's support may be less than all of parameter space."""
     support = getattr(prior, "support", None)
     while isinstance(support, constraints.independent):
         support = support.base_constraint
@@ -123,12 +115,6 @@ def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
         posterior: A posterior over summaries of a library that has a bridge, an object with
             `sample(shape, x)`, or a function `f(s, n)`.
         example: A simulated summary `(1, d_s)`, for posteriors that do not say their sizes.
-
-    Example:
-        >>> find_backend("posterior")
-        Traceback (most recent call last):
-            ...
-        TypeError: posterior: expected a posterior over summaries from sbi, bayesflow, ...
     """
     name = bridge_of(posterior)
     if name is None:
@@ -153,6 +139,3 @@ def bridge_of(posterior: Any) -> str | None:
             return BRIDGES[package]
     sampled = callable(getattr(posterior, "sample", None))
     return FUNCTION if sampled or callable(posterior) else None
-
-
-__all__ = ["BRIDGES", "Backend", "Component", "bridge_of", "find_backend", "is_bounded"]

@@ -29,29 +29,14 @@ Value = TypeVar("Value")
 
 
 def digest(x: Tensor) -> bytes:
-    """Return a fingerprint of a tensor's content, shape and dtype.
-
-    Example:
-        >>> x = torch.zeros(3)
-        >>> before = digest(x)
-        >>> before == digest(torch.zeros(3)), before == digest(torch.zeros(3, 1))
-        (True, False)
-    """
+    """Return a fingerprint of a tensor's content, shape and dtype."""
     content = hashlib.blake2b(repr((tuple(x.shape), x.dtype)).encode(), digest_size=16)
     content.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return content.digest()
 
 
 class Recent(Generic[Value]):
-    """The most recently used results, for any number of threads; empty after pickling.
-
-    Example:
-        >>> recent = Recent(2)
-        >>> for key in "abc":
-        ...     recent.put(key, key.upper())
-        >>> recent.get("a"), recent.get("c")
-        (None, 'C')
-    """
+    """The most recently used results, for any number of threads; empty after pickling."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
@@ -89,11 +74,7 @@ class Recent(Generic[Value]):
 class Adaptations:
     """`MinimumDistance.adapt`, remembered by the content of each dataset.
 
-    An adaptation is used again only for a dataset with the same bytes, shape and dtype, and only
-    while the estimator has the same fit and settings.
-
-    Arguments:
-        mds: A fitted `MinimumDistance`.
+    An adaptation is used again only while the estimator has the same fit and settings.
     """
 
     def __init__(self, mds: MinimumDistance) -> None:
@@ -149,6 +130,3 @@ class Adaptations:
 def _batch_of_one(adaptation: Adaptation) -> Adaptation:
     values = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}
     return Adaptation(**{**vars(adaptation), **values, "status": (adaptation.status,)})
-
-
-__all__ = ["Adaptations", "Recent", "digest"]

@@ -21,57 +21,34 @@ import torch
 
 from mindist import checks
 
-_turn = [threading.RLock()]
+_turn = [threading.RLock()]  # a query may be part of another
 if hasattr(os, "register_at_fork"):  # a forked process finds the lock free
     os.register_at_fork(after_in_child=lambda: _turn.__setitem__(0, threading.RLock()))
 
 
 @contextmanager
-def my_turn() -> Iterator[None]:
-    """Wait until no other thread asks a posterior, and keep others waiting.
-
-    Example:
-        >>> with my_turn(), my_turn():  # a query may be part of another
-        ...     print("asking")
-        asking
-    """
-    with _turn[0]:
-        yield
-
-
-@contextmanager
 def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[None]:
-    """Draw from torch's global generators as if freshly seeded, and restore them afterwards.
+    """Take a turn, draw from torch's global generators as if freshly seeded, and restore them.
 
     Libraries such as sbi draw from the global generators and take no other, so a seed for one call
-    means borrowing them. With `seed=None` the global generators are used as they are. Threads take
-    turns, so that a seed means the same in each of them.
+    means borrowing them. With `seed=None` the global generators are used as they are.
 
     Arguments:
         seed: The seed, or None.
         device: A CUDA device whose generator is borrowed as well.
-
-    Example:
-        >>> state = torch.get_rng_state()
-        >>> with seeded(1):
-        ...     a = torch.rand(2)
-        >>> with seeded(1):
-        ...     b = torch.rand(2)
-        >>> torch.equal(a, b), torch.equal(state, torch.get_rng_state())
-        (True, True)
     """
-    if seed is None:
-        with my_turn():
+    with _turn[0]:
+        if seed is None:
             yield
-        return
-    cuda = [device] if device is not None and device.type == "cuda" else []
-    with my_turn(), torch.random.fork_rng(devices=cuda):
-        # Not torch.manual_seed, which would reseed devices that were not forked.
-        torch.default_generator.manual_seed(checks.seed(seed))
-        for borrowed in cuda:
-            with torch.cuda.device(borrowed):
-                torch.cuda.manual_seed(seed)
-        yield
+            return
+        cuda = [device] if device is not None and device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            # Not torch.manual_seed, which would reseed devices that were not forked.
+            torch.default_generator.manual_seed(checks.seed(seed))
+            for borrowed in cuda:
+                with torch.cuda.device(borrowed):
+                    torch.cuda.manual_seed(seed)
+            yield
 
 
 @contextmanager
@@ -82,15 +59,6 @@ def seed_for_others() -> Iterator[int]:
     seeds gives what it would give for n; later it is drawn. NumPy's global generator is seeded with
     it too, and restored. Torch's own is left where it was for those who draw from it; where nobody
     did, it moves on, so that the next seed is another.
-
-    Example:
-        >>> _ = torch.manual_seed(5)
-        >>> with seed_for_others() as first, seed_for_others() as same:
-        ...     pass
-        >>> with seed_for_others() as later:
-        ...     pass
-        >>> first, same, later == first
-        (5, 5, False)
     """
     state = torch.get_rng_state()
     fresh = torch.Generator().manual_seed(torch.initial_seed())
@@ -110,13 +78,7 @@ def seed_for_others() -> Iterator[int]:
 
 @contextmanager
 def quiet(*messages: str, stdout: bool = False) -> Iterator[None]:
-    """Ignore user warnings that begin with these patterns, and printed text where `stdout`.
-
-    Example:
-        >>> with quiet("known", stdout=True):
-        ...     warnings.warn("known and harmless", stacklevel=1)
-        ...     print("not seen")
-    """
+    """Ignore user warnings that begin with these patterns, and printed text where `stdout`."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO() if stdout else sys.stdout):
         for message in messages:
             warnings.filterwarnings("ignore", message=message, category=UserWarning)
@@ -129,6 +91,3 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mindist"):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
-
-
-__all__ = ["my_turn", "quiet", "seed_for_others", "seeded", "warn_user"]

@@ -22,7 +22,7 @@ from torch import Tensor
 from mindist import checks
 from mindist.posteriors.backend import Backend, Component
 from mindist.posteriors.cache import Recent, digest
-from mindist.posteriors.guards import my_turn, seeded, warn_user
+from mindist.posteriors.guards import seeded, warn_user
 from mindist.posteriors.truncation import (
     MAX_ROWS,
     Budget,
@@ -193,7 +193,7 @@ class Queries:
     ) -> Tensor:
         """Return log-probabilities `(S, B)` of parameters `(S, B, d_theta)`."""
         how, parts = leakage_options(leakage), []
-        with my_turn():
+        with seeded(None):  # one thread at a time
             for components, s, which in self._parts(at):
                 leakages = []
                 for index, part in enumerate(components):
@@ -220,13 +220,7 @@ class Queries:
     ) -> Tensor:
         """Return the mode `(1, d_theta)` given one summary `(1, d_s)`, remembered.
 
-        Arguments:
-            s: The summary.
-            start: Where to begin: "posterior" or "prior" draws, or parameters `(n, d_theta)`.
-            num_starts: How many starts to draw.
-            seed: Seed of the starts.
-            force_update: Whether to compute again what is remembered.
-            options: Keywords of the library's own ascent.
+        Arguments as of `RobustPosterior.map`.
         """
         checks.positive(num_starts, "num_init_samples")
         how = digest(start) if isinstance(start, Tensor) else start
@@ -301,6 +295,3 @@ def _trained_on_other(expected: str, shape: torch.Size) -> ValueError:
         "split_embedding(posterior), from mindist.posteriors.sbi_bridge. Otherwise train it on "
         "the summaries that MinimumDistance uses."
     )
-
-
-__all__ = ["AveragedComponent", "Conditions", "Queries"]

@@ -138,11 +138,7 @@ class VectorFieldComponent(_PriorSupport):
 
 
 class SbiBackend:
-    """An sbi posterior over summaries: one component, or one for each member of an ensemble.
-
-    Arguments:
-        posterior: The user's posterior. It is read, never changed, except by `to`.
-    """
+    """An sbi posterior over summaries, which is read, never changed, except by `to`."""
 
     def __init__(self, posterior: Any) -> None:
         self.posterior, self.components = posterior, _components(posterior, 1.0)
@@ -263,10 +259,7 @@ def _estimator(posterior: Any) -> Any:
 
 
 class EmbeddingSummary(nn.Module):
-    r"""A trained embedding net :math:`f_\phi`, frozen: datasets `(B, N, *event)` to `(B, d_s)`.
-
-    A copy of the net in evaluation mode, where it stays, whose parameters want no gradients. Data
-    are converted to the net's dtype.
+    r"""A copy of an embedding net :math:`f_\phi`, frozen: `(B, N, *event)` to `(B, d_s)`.
 
     Arguments:
         net: Maps `(B, N, *event)` to `(B, d_s)`, standardisation of the data included.
@@ -317,9 +310,8 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
     of the second half is `log_prob(theta, x)` of the whole, and equal seeds give equal samples.
 
     Warning:
-        sbi's default `z_score_x="independent"` standardises each of the N positions of a set with
-        its own mean and scale, after which no embedding net is permutation invariant. Where the
-        stored standardiser shows this, a warning says so.
+        sbi's default `z_score_x="independent"` standardises each of the N positions of a set on its
+        own, after which no embedding net is permutation invariant. A warning says so.
 
     Arguments:
         posterior: A `DirectPosterior` trained with an `embedding_net` that maps `(B, N, *event)`

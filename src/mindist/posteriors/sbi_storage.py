@@ -4,10 +4,8 @@ r"""Trained sbi posteriors on disk, as tensors and JSON.
 
 Nothing is pickled. The network is built anew by sbi, from its name and the shapes of what it was
 trained on, and the stored tensors are loaded into it; names or shapes that do not fit are an error.
-Standardisation is part of the tensors. What is not stored, the prior and the architecture of an
-embedding net, has to be given again.
-
-Like `sbi_bridge.py`, this file imports sbi.
+Standardisation is part of the tensors. The prior and the architecture of an embedding net are not
+stored, and given again. Like `sbi_bridge.py`, this file imports sbi.
 """
 
 from __future__ import annotations

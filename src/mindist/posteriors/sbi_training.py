@@ -3,9 +3,8 @@ r"""Training sbi's NPE, on tensors or on a bank of simulations that is larger th
 .. math:: \min_\psi -\textstyle\sum_i \log q_\psi(\theta_i \mid s_i) .
 
 sbi keeps all simulations in memory, but asks a method of its own for the batches of an epoch. For a
-large bank that method reads them from disk here; sbi's network, loss, optimiser and early stopping
-stay as they are. A pass over the bank reads blocks of consecutive datasets in a random order, as
-many at a time as a pool holds, and draws batches from the pool at random. A bank is in random order
+large bank that method reads them from disk here: blocks of consecutive datasets in a random order,
+as many at a time as a pool holds, and from the pool batches at random. A bank is in random order
 already, so that batches of different passes differ as those of a full shuffle do.
 
 Like `sbi_bridge.py`, from which `train_npe` can be imported as well, this file imports sbi.
@@ -136,11 +135,7 @@ def train_npe(
 
 
 class KeptData:
-    """The parameters and the data of a complete bank that kept its data, by number.
-
-    Arguments:
-        bank: The bank.
-    """
+    """The parameters and the data of a complete bank that kept its data, by number."""
 
     def __init__(self, bank: StoredSimulations) -> None:
         self._theta, s = _parameters_and_summaries(bank)
@@ -158,12 +153,7 @@ class KeptData:
         self.block = int(stored[0])
 
     def read(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Read parameters `(m, d_theta)` and data `(m, N, *event)`, float32, of some datasets.
-
-        Arguments:
-            rows: Their numbers in the bank, in rising order; all from the first to the last are
-                read.
-        """
+        """Read parameters `(m, d_theta)` and data `(m, N, *event)` of datasets, in rising order."""
         first, last = int(rows[0]), int(rows[-1])
         data = checks.as_tensor(self._x[first : last + 1], "x").float()
         return self._theta[rows].float(), data if len(data) == len(rows) else data[rows - first]
@@ -208,16 +198,7 @@ class BankLoader:
 
 
 class StreamedNPE(NPE):  # type: ignore[misc]  # sbi is not typed
-    """NPE whose batches come from a bank.
-
-    The simulations that are appended to it are a sample, from which sbi takes the shapes and the
-    scales of its network.
-
-    Arguments:
-        kept: The data of the bank.
-        arguments: Arguments of sbi's NPE.
-        options: Keywords of sbi's NPE.
-    """
+    """NPE whose batches come from a bank; sbi scales its network by the sample appended to it."""
 
     def __init__(self, kept: KeptData, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -285,16 +266,7 @@ def _parameters_and_summaries(bank: StoredSimulations) -> tuple[Tensor, Tensor]:
 
 
 class FunctionPrior(Distribution):
-    """A prior that can only be drawn from; its support is the whole space.
-
-    Arguments:
-        function: Maps n to parameters `(n, d_theta)`; or an object with `.sample((n,))`.
-
-    Example:
-        >>> prior = FunctionPrior(lambda n, rng: rng.normal(size=(n, 2)))
-        >>> prior.sample((3,)).shape, prior.log_prob(torch.zeros(3, 2))
-        (torch.Size([3, 2]), tensor([0., 0., 0.]))
-    """
+    """A prior of `mindist.simulate` that can only be drawn from; its support is the whole space."""
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012  (torch's own is like this)
     support = constraints.independent(constraints.real, 1)
@@ -328,11 +300,6 @@ def as_distribution(prior: Any) -> tuple[Distribution, bool]:
     Arguments:
         prior: As for `mindist.simulate`; a distribution with independent components, one number
             each, becomes one over vectors.
-
-    Example:
-        >>> prior, known = as_distribution(torch.distributions.Uniform(torch.zeros(2), 1.0))
-        >>> prior.event_shape, known
-        (torch.Size([2]), True)
     """
     if isinstance(prior, Distribution):
         components = len(prior.batch_shape)

@@ -97,7 +97,7 @@ class Drawn:
         obtained: How many were accepted for each dataset, at most `requested`, `(B,)`.
         accepted: How many of `draws` were inside the prior's support, `(B,)`.
         draws: How many were drawn, `(B,)`.
-        num_components: Components of the mixture that was drawn from.
+        num_components: Components of the mixture.
     """
 
     samples: Tensor
@@ -275,12 +275,7 @@ def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Leakage:
-    """An estimate of Z(s), the mass inside the prior's support, for B datasets.
-
-    Arguments:
-        accepted: Draws inside the support, `(B,)`.
-        draws: How many were drawn, `(B,)`.
-    """
+    """An estimate of Z(s) for B datasets: draws inside the prior's support, and all, `(B,)`."""
 
     accepted: Tensor
     draws: Tensor
@@ -324,12 +319,8 @@ def log_prob_mixture(
 ) -> Tensor:
     r"""Return :math:`\log \sum_i w_i q_i / Z_i`, `(S, B)`; -inf outside the prior's support.
 
-    Arguments:
-        components: The mixture.
-        theta: Parameters `(S, B, d_theta)`.
-        s: Summaries `(B, d_s)`.
-        leakages: For each component Z(s), or None to leave its density as it is.
-        options: Passed to `Component.log_density`.
+    Takes parameters `(S, B, d_theta)`, summaries `(B, d_s)`, and for each component Z(s), or None
+    to leave its density as it is.
     """
     terms = []
     for component, leakage in zip(components, leakages, strict=True):
@@ -343,12 +334,7 @@ def log_prob_mixture(
 
 
 def leakage_message(leakage: Leakage, datasets: Tensor) -> str:
-    """Tell a user whose log-probabilities could not be normalised well why, and what to do.
-
-    Arguments:
-        leakage: The estimate for B datasets.
-        datasets: Their places `(B,)` in what the user asked about.
-    """
+    """Tell a user why log-probabilities of `datasets` `(B,)` could not be normalised well."""
     worst = int(leakage.accepted.argmin())
     accepted, draws, place = (int(a[worst]) for a in (leakage.accepted, leakage.draws, datasets))
     where = f" for dataset {place}" if len(leakage.draws) > 1 or place else ""
@@ -361,17 +347,3 @@ def leakage_message(leakage: Leakage, datasets: Tensor) -> str:
         "leaks there. Look at adapt(x), raise num_rejection_samples in leakage_correction_params, "
         "or pass norm_posterior=False for densities that are not normalised."
     )
-
-
-__all__ = [
-    "Budget",
-    "Drawn",
-    "Leakage",
-    "draw_mixture",
-    "draw_truncated",
-    "estimate_leakage",
-    "leakage_message",
-    "leakage_options",
-    "log_prob_mixture",
-    "shortfall_message",
-]
