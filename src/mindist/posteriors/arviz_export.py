@@ -14,6 +14,7 @@ A batch of datasets has one more axis, `dataset`, before the others of each vari
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import warnings
 from collections.abc import Callable, Sequence
@@ -43,34 +44,14 @@ Variable = tuple[tuple[str, ...], NDArray[Any]]
 def to_inference_data(
     robust: RobustPosterior,
     x: Array | None = None,
-    *,
     num_samples: int = 1_000,
+    *,
     names: Sequence[str] | None = None,
     simulator: Callable[..., Any] | None = None,
     at: str = "adapted",
     seed: int | None = None,
 ) -> Any:
-    """Return an `arviz.InferenceData` of a posterior given observed datasets.
-
-    Arguments:
-        robust: The posterior.
-        x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
-        num_samples: Draws from the posterior.
-        names: A name for each parameter; by default those that BayesFlow has, else `theta_0`, ...
-        simulator: A simulator as of `mindist.simulate`, for the posterior predictive.
-        at: Where the posterior is asked: at the `"adapted"` summaries, or at the `"observed"` ones,
-            as the wrapped posterior alone would.
-        seed: Seed of all draws; None draws from torch's global generator.
-
-    Example:
-        >>> from mindist import MinimumDistance, RobustPosterior
-        >>> x = torch.randn(500, 1, 1) + 0.1 * torch.randn(500, 30, 1)
-        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
-        >>> robust = RobustPosterior(lambda s, n: s + 0.02 * torch.randn(n, 1), mds)
-        >>> data = to_inference_data(robust, x[0], num_samples=50, names=["centre"], seed=0)
-        >>> dict(data.posterior["centre"].sizes)
-        {'chain': 1, 'draw': 50}
-    """
+    """Return an `arviz.InferenceData`; arguments as of `RobustPosterior.to_arviz`."""
     arviz, xarray = _need("arviz"), _need("xarray")
     checks.positive(num_samples, "num_samples")
     checks.choice(at, AT, "at")
@@ -87,8 +68,8 @@ def to_inference_data(
         "observed_data": {"x": (axes, _array(data))},
         "constant_data": _constants(result, first),
     }
-    log_prob = _log_prob(robust, theta, conditions)
-    if log_prob is not None:
+    with contextlib.suppress(NotImplementedError), torch.no_grad():  # some can only be sampled
+        log_prob = robust.queries.log_prob(theta, conditions)
         groups["sample_stats"] = {"lp": _draws(log_prob, first)}
     if simulator is not None:
         predicted = _predictive(simulator, theta, tuple(data.shape[len(first) :]), seed)
@@ -127,15 +108,6 @@ def _predictive(
     return torch.stack(x).reshape(*theta.shape[:2], *shape)
 
 
-def _log_prob(robust: RobustPosterior, theta: Tensor, conditions: Conditions) -> Tensor | None:
-    """Return log-probabilities `(S, B)`, or None where the wrapped posterior has none."""
-    try:
-        with torch.no_grad():
-            return robust.queries.log_prob(theta, conditions)
-    except NotImplementedError:
-        return None
-
-
 def _draws(values: Tensor, dims: tuple[str, ...]) -> Variable:
     """Turn `(S, B, ...)` into one chain `(1, S, [B,] ...)`, where only a batch has the axis B."""
     values = values if dims[:1] == ("dataset",) else values[:, 0]
@@ -158,13 +130,14 @@ def _names(robust: RobustPosterior, given: Sequence[str] | None) -> list[str]:
     names = given if given is not None else robust.parameter_names
     names = [f"theta_{i}" for i in range(num)] if names is None else list(names)
     if isinstance(given, str) or len(names) != num or len(set(names)) != num:
-        raise ValueError(f"names: expected {num} different names, one for each parameter, got "
-                         f"{given!r}.")  # fmt: skip
+        raise ValueError(
+            f"names: expected {num} different names, one for each parameter, got {given!r}."
+        )
     return names
 
 
 def _array(values: Tensor) -> NDArray[Any]:
-    return np.asarray(values.detach().cpu().numpy())
+    return np.asarray(values.detach().cpu())
 
 
 def _need(name: str) -> Any:
@@ -179,4 +152,4 @@ def _need(name: str) -> Any:
         ) from error
 
 
-__all__ = ["to_inference_data"]
+__all__: list[str] = []  # for users there is RobustPosterior.to_arviz

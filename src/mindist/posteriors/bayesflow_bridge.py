@@ -3,11 +3,10 @@ r"""The bridge to BayesFlow: its continuous approximators, workflows around them
 .. math:: p(\theta \mid s), \quad s \text{ an inference condition, or } s = h(x_{1:N})
     \text{ of a summary network } h .
 
-With hand-made summaries nothing has to be said: `RobustPosterior(workflow, mds)`. With a summary
-network, `learned_summary(workflow)` is the summary for `MinimumDistance`, a frozen copy, and the
-posterior is asked at the output of the network: through the workflow's own adapter, standardiser
-and inference network. Equal seeds give the draws of `workflow.sample(..., seed=seed)`, bit by bit,
-where the summary is the same.
+With a summary network, `learned_summary(workflow)` is the summary for `MinimumDistance`, a frozen
+copy, and the posterior is asked at the output of the network: through the workflow's own adapter,
+standardiser and inference network. Equal seeds give the draws of `workflow.sample(..., seed=seed)`,
+bit by bit, where the summary is the same.
 
 BayesFlow knows no prior and hence no support: no draw is rejected, unless the adapter constrains
 the parameters, which then holds by itself. Log-probabilities are those of the inference network;
@@ -52,11 +51,7 @@ MAX_NUMBERS = 2**22  # of datasets given to a summary network at once: 16 MB in 
 
 
 class BayesFlowDensity(Density):
-    """The density of a trained approximator, given what its inference network is conditioned on.
-
-    Arguments:
-        approximator: A trained `ContinuousApproximator`.
-    """
+    """The density of a trained approximator, given what its inference network is conditioned on."""
 
     def __init__(self, approximator: Any) -> None:
         super().__init__()
@@ -124,13 +119,8 @@ class BayesFlowDensity(Density):
 class LearnedSummary:
     r"""A trained summary network :math:`h`, frozen: datasets `(B, N, *event)` to `(B, d_s)`.
 
-    Copies of the network, of its standardiser and of the adapter, in evaluation mode: training the
-    workflow further does not change it.
-
-    Arguments:
-        approximator: A trained approximator with a summary network.
-        conditions: Datasets as an array `(B, N, *event)` to the variables that the adapter expects,
-            by name. By default the one variable that it summarises.
+    Copies of the network, of its standardiser and of the adapter: training the workflow further
+    does not change it. Made by `learned_summary`.
     """
 
     def __init__(

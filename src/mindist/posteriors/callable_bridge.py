@@ -35,10 +35,7 @@ ASCENT_ITERATIONS = 1_000  # of Nelder and Mead's search, which takes some 100 f
 class Density(ABC):
     r"""One conditional density :math:`q(\theta \mid s)`, cut to the support of a prior if any.
 
-    Arguments:
-        prior: An object with a `support`, or None.
-        net: The network that it computes with, if it is known.
-        corrects_leakage: Whether `log_prob` divides by the mass inside that support.
+    The prior is an object with a `support`; the net is what it computes with, if it is known.
     """
 
     weight = 1.0
@@ -72,14 +69,7 @@ class Density(ABC):
 
 @dataclass(frozen=True)
 class PlainBackend:
-    """A posterior of one density.
-
-    Arguments:
-        density: The density.
-        condition_shape: `(d_s,)`.
-        num_parameters: d_theta.
-        parameter_names: A name for each parameter, where the library has them.
-    """
+    """A posterior of one density; parameters have names where the library has them."""
 
     density: Density
     condition_shape: torch.Size
@@ -145,12 +135,7 @@ class PlainBackend:
 
 
 def over_summaries(density: Density, example: Tensor | None) -> Backend:
-    """Return the backend of a density that says nothing of its sizes, from one trial draw.
-
-    Arguments:
-        density: The density.
-        example: A simulated summary `(1, d_s)`.
-    """
+    """Return the backend of a density that does not say its sizes, from a draw at `(1, d_s)`."""
     if example is None:
         raise ValueError(
             "mds: expected a fitted MinimumDistance, whose summaries show the sizes of this kind "
@@ -211,13 +196,7 @@ class CallablePosterior:
 
 
 class CallableDensity(Density):
-    """The density behind functions.
-
-    Arguments:
-        posterior: The functions.
-        net: The network behind them, if it is known.
-        corrects_leakage: Whether `log_prob` divides by the mass inside the prior's support.
-    """
+    """The density behind functions."""
 
     def __init__(
         self,

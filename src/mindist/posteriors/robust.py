@@ -7,10 +7,9 @@ r"""A posterior that is queried at the minimum-distance summary of the data.
 
 (Section 3 and Algorithm 1 of the paper). The posterior itself is not retrained and not changed.
 
-An adapted summary is less certain than a summary of clean data: it is made of fewer observations,
-and by another estimator. The part of its covariance beyond that of a simulated summary,
-:math:`U = (C - V)_+` of `mindist.adaptation.noise`, is carried into the posterior, so that credible
-intervals keep their level:
+An adapted summary is less certain than a summary of clean data. The part of its covariance beyond
+that of a simulated summary, :math:`U = (C - V)_+` of `mindist.adaptation.noise`, is carried into
+the posterior, so that credible intervals keep their level:
 
 .. math:: p_{\mathrm{robust}}(\theta \mid x_{1:N}) = \tfrac1J \textstyle\sum_j p(\theta \mid s_j)
     \approx \int p(\theta \mid s)\, N(s; s^\star, U)\, ds ,
@@ -61,12 +60,10 @@ class RobustPosterior:
 
     Arguments:
         posterior: A posterior over summaries. From sbi: a `DirectPosterior` (NPE), a
-            `VectorFieldPosterior` (NPSE, FMPE; "ode" or "sde") or an `EnsemblePosterior`. From
-            BayesFlow: a workflow or approximator, over summaries given as inference conditions, or
-            with a summary network, whose output then is the summary (see
-            `mindist.posteriors.bayesflow_bridge`). A conditional distribution of zuko, an NPE or
-            FMPE of lampe, a posterior of ltu-ili. Any function `f(s, n)` that draws n parameters
-            given one summary (see `CallablePosterior`).
+            `VectorFieldPosterior` (NPSE, FMPE) or an `EnsemblePosterior`. From BayesFlow: a
+            workflow or approximator, given summaries or with a summary network. A conditional
+            distribution of zuko, an NPE or FMPE of lampe, a posterior of ltu-ili. Any function
+            `f(s, n)` that draws n parameters given one summary (see `CallablePosterior`).
         mds: A fitted `MinimumDistance` with the summary that the posterior was trained on.
         uncertainty: Whether the uncertainty of an adapted summary widens the posterior. By default
             where it is known: not with `MinimumDistance.paper`, nor where the summary of resampled
@@ -349,10 +346,11 @@ class RobustPosterior:
         Arguments:
             x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
             num_samples: Draws from the posterior.
-            options: `names` of the parameters; a `simulator`, for the posterior predictive;
-                `at="observed"` to ask at the summaries as observed; `seed`.
+            options: `names` of the parameters, by default those that BayesFlow has, or `theta_0`,
+                ...; a `simulator` as of `mindist.simulate`, for the posterior predictive;
+                `at="observed"` to ask at the summaries as observed; `seed` of all draws.
         """
-        return to_inference_data(self, x, num_samples=num_samples, **options)
+        return to_inference_data(self, x, num_samples, **options)
 
     def to(self, device: str | torch.device) -> RobustPosterior:
         """Move the posterior, the estimator and the default dataset to a device; return self."""
@@ -427,6 +425,3 @@ def example_summary(mds: Any) -> Tensor | None:
 
 def _optional_flag(value: bool | None, name: str) -> bool | None:
     return None if value is None else checks.flag(value, name)
-
-
-__all__ = ["RobustPosterior", "example_summary"]

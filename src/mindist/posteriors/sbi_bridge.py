@@ -3,9 +3,8 @@ r"""The bridge to sbi: its posteriors over summaries as backends; joint posterio
 This file, `sbi_training.py` and `sbi_storage.py` are the only ones of `mindist` that import sbi.
 What they take from sbi's private side is pinned by `tests/test_sbi_bridge.py` to sbi 0.27.0.
 
-An NPE trained jointly with an embedding net is one network,
-:math:`q_\psi(\theta \mid f_\phi(x_{1:N}))`. `split_embedding` cuts it at the summary
-:math:`s = f_\phi(x_{1:N})`, which is what minimum-distance summaries need (Section 3 of the paper).
+An NPE trained jointly with an embedding net is :math:`q_\psi(\theta \mid f_\phi(x_{1:N}))`.
+`split_embedding` cuts it at the summary :math:`s = f_\phi(x_{1:N})` (Section 3 of the paper).
 """
 
 from __future__ import annotations
@@ -142,20 +141,9 @@ class SbiBackend:
 
     def __init__(self, posterior: Any) -> None:
         self.posterior, self.components = posterior, _components(posterior, 1.0)
-
-    @property
-    def _estimators(self) -> list[Any]:
-        return [_estimator(component.posterior) for component in self.components]
-
-    @property
-    def condition_shape(self) -> torch.Size:
-        """Shape of what the posterior was trained on."""
-        return torch.Size(self._estimators[0].condition_shape)
-
-    @property
-    def num_parameters(self) -> int:
-        """d_theta."""
-        return int(self._estimators[0].input_shape.numel())
+        self._estimators = [_estimator(component.posterior) for component in self.components]
+        self.condition_shape = torch.Size(self._estimators[0].condition_shape)
+        self.num_parameters = int(self._estimators[0].input_shape.numel())
 
     @property
     def device(self) -> torch.device:
@@ -221,11 +209,7 @@ def _bounded_evaluations(net: nn.Module) -> Iterator[None]:
 
 
 def shallow_copy(thing: Thing) -> Thing:
-    """Return a copy with attributes of its own.
-
-    `copy.copy` of an sbi posterior, whose `__getstate__` returns its `__dict__`, is no copy: what
-    is set on one is set on the other.
-    """
+    """Return a copy with attributes of its own, which `copy.copy` of an sbi posterior has not."""
     twin: Thing = object.__new__(type(thing))
     twin.__dict__.update(thing.__dict__)
     return twin

@@ -45,16 +45,7 @@ MIN_ACCEPTED = 100
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop drawing.
-
-    Arguments:
-        max_draws_per_sample: Draws allowed for each sample asked for.
-        batch_size: Draws for each dataset given to the network at once.
-        max_seconds: Time after which no new batch is begun.
-        raise_on_timeout: Whether to raise after that time rather than return what there is.
-        show_progress_bars: Whether to show a progress bar.
-        started: When the time began, by `time.monotonic`.
-    """
+    """When to stop drawing: keywords of `RobustPosterior.sample`, and when the time began."""
 
     max_draws_per_sample: int
     batch_size: int = 10_000

@@ -100,10 +100,8 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
 class Watched:
     """A posterior whose queries are tested first; see `watch`.
 
-    Arguments:
-        posterior: The posterior.
-        test: Tests the arguments of a call by name, and puts summaries in the place of data where
-            these are what the posterior gets.
+    `test` takes the arguments of a call by name, and puts summaries in the place of data where
+    these are what the posterior gets.
     """
 
     def __init__(self, posterior: Any, test: Callable[[MutableMapping[str, Any]], None]) -> None:
