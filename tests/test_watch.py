@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -143,6 +144,61 @@ def test_robust_posteriors_and_ones_own(over_summaries, mds, clean, bad):
     own = watch(IliPosterior(0.1), mds)
     torch.manual_seed(0)
     assert own.sample((5,), x=clean[0], show_progress_bars=False).shape == (5, 2)
+
+
+class Holder:
+    """A posterior whose `sample` is whatever it is given, and no method."""
+
+    def __init__(self, sample):
+        self.sample = sample
+
+
+def exact(shape, x):
+    return x.mean(0) + 0.1 * torch.randn(*shape, 2)
+
+
+def loose(shape, **given):
+    return exact(shape, **given)
+
+
+def shifted(offset, shape, x):
+    return exact(shape, x) + offset
+
+
+class Called:
+    def __call__(self, shape, x):
+        return exact(shape, x)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [exact, loose, partial(shifted, 0.0), partial(exact), Called()],
+    ids=["function", "keywords", "partial", "bare partial", "object"],
+)
+def test_a_sample_that_is_no_method(sample, mds, clean, bad):
+    """Functions and partials are seen too, whichever way the data come."""
+    watched = watch(Holder(sample), mds, given="data")
+    torch.manual_seed(0)
+    expected = exact((5,), clean[0])
+    torch.manual_seed(0)
+    assert torch.equal(watched.sample((5,), x=clean[0]), expected)  # warnings are errors here
+    with pytest.warns(MisspecificationWarning, match=WARNING):
+        watched.sample((5,), x=bad[0])
+    if sample is not loose:
+        with pytest.warns(MisspecificationWarning, match=WARNING):
+            watched.sample((5,), bad[0])
+
+
+def test_what_is_no_query_is_left_as_it_is(mds):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x
+
+    holder = Holder(exact)
+    holder.net, holder.size = Net(), len
+    watched = watch(holder, mds, given="data")
+    assert watched.net is holder.net
+    assert watched.size is len
 
 
 @pytest.mark.parametrize("learned", [True, False])

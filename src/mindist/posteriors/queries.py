@@ -134,24 +134,13 @@ class Queries:
             raise _trained_on_other(expected, self.backend.condition_shape)
         return s.to(self.backend.device, torch.float32)
 
-    def draw(
-        self,
-        num: int,
-        at: Conditions,
-        budget: Budget,
-        *,
-        reject: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> Drawn:
+    def draw(self, num: int, at: Conditions, budget: Budget) -> Drawn:
         """Draw at most `num` for each dataset, from torch's global generator."""
         if not num or not len(at):
             every = torch.full((len(at),), num, device=at.s.device)
             nothing = at.s.new_empty(num, len(at), self.backend.num_parameters)
             return Drawn(nothing, num, every, every, every)
-        parts = [
-            draw_mixture(components, s, num, budget, options or {}, reject=reject)
-            for components, s, _ in self._parts(at)
-        ]
+        parts = [draw_mixture(components, s, num, budget) for components, s, _ in self._parts(at)]
         return Drawn.joined(parts, _order(at)) if len(parts) > 1 else parts[0]
 
     def sample(
@@ -161,15 +150,13 @@ class Queries:
         budget: Budget | None = None,
         *,
         seed: int | None = None,
-        reject: bool = True,
-        options: Mapping[str, Any] | None = None,
     ) -> Tensor:
         """Return samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
         shape = torch.Size(checks.sizes(sample_shape))
         budget = Budget(self.max_draws) if budget is None else budget
         with seeded(seed, self.backend.device):
-            drawn = self.draw(shape.numel(), at, budget, reject=reject, options=options)
-        if not reject and drawn.samples.numel():
+            drawn = self.draw(shape.numel(), at, budget)
+        if not budget.reject and drawn.samples.numel():
             self._warn_outside(drawn.samples)
         if drawn.complete:
             return drawn.samples.reshape(*shape, *drawn.samples.shape[1:])
@@ -198,12 +185,11 @@ class Queries:
                 leakages = []
                 for index, part in enumerate(components):
                     norm = part.corrects_leakage if norm_posterior is None else norm_posterior
-                    known = (
-                        self._leakage(part, index, s, how, seed) if part.bounded and norm else None
-                    )
+                    leaks = part.bounded and norm
+                    leakages.append(self._leakage(part, index, s, how, seed) if leaks else None)
+                for known in leakages:
                     if known is not None and not known.resolved.all():
                         warn_user(leakage_message(known, which))
-                    leakages.append(known)
                 given = theta if len(which) == len(at) else theta[:, which]
                 parts.append(log_prob_mixture(components, given, s, leakages, options or {}))
         return torch.cat(parts, dim=1)[:, _order(at)] if len(parts) > 1 else parts[0]

@@ -213,16 +213,16 @@ class RobustPosterior:
             Samples `(*sample_shape, B, d_theta)`; with a warning, `(k, B, d_theta)` if only k were
             found for some dataset.
         """
-        partial = checks.flag(return_partial_on_timeout, "return_partial_on_timeout")
-        limits = (self.queries.max_draws, max_sampling_batch_size, max_sampling_time)
-        return self.queries.sample(
-            sample_shape,
-            self.conditions(x),
-            Budget(*limits, not partial, show_progress_bars),
-            seed=seed,
-            reject=checks.flag(reject_outside_prior, "reject_outside_prior"),
-            options=options,
+        budget = Budget(
+            self.queries.max_draws,
+            max_sampling_batch_size,
+            max_sampling_time,
+            not checks.flag(return_partial_on_timeout, "return_partial_on_timeout"),
+            show_progress_bars,
+            reject_outside_prior,
+            options,
         )
+        return self.queries.sample(sample_shape, self.conditions(x), budget, seed=seed)
 
     def log_prob(
         self,

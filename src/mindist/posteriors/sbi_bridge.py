@@ -130,7 +130,7 @@ class VectorFieldComponent(_PriorSupport):
         return torch.as_tensor(log_q)
 
     def _twin(self) -> Any:
-        """A copy to call sbi's methods on, since they store the condition in the potential."""
+        """Return a copy to call sbi's methods on: they store the condition in the potential."""
         twin = shallow_copy(self.posterior)
         twin.potential_fn = shallow_copy(twin.potential_fn)
         return twin
@@ -141,9 +141,12 @@ class SbiBackend:
 
     def __init__(self, posterior: Any) -> None:
         self.posterior, self.components = posterior, _components(posterior, 1.0)
-        self._estimators = [_estimator(component.posterior) for component in self.components]
         self.condition_shape = torch.Size(self._estimators[0].condition_shape)
         self.num_parameters = int(self._estimators[0].input_shape.numel())
+
+    @property
+    def _estimators(self) -> list[Any]:
+        return [_estimator(component.posterior) for component in self.components]
 
     @property
     def device(self) -> torch.device:

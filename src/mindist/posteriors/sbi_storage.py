@@ -144,33 +144,29 @@ def load_posterior(
 
 
 def _owner(estimator: Any) -> Any:
-    """The module that has the embedding net: nflows' flow, or the estimator itself."""
+    """Return the module that has the embedding net: nflows' flow, or the estimator itself."""
     return estimator.net if isinstance(estimator, NFlowsFlow) else estimator
 
 
 def _standardised(embedding: nn.Module) -> bool:
-    """Whether sbi put a standardiser in front of the embedding net."""
+    """Return whether sbi put a standardiser in front of the embedding net."""
     return isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize)
 
 
 def _behind_standardiser(net: nn.Module, state: dict[str, Tensor], prefix: str) -> nn.Module:
-    """`Sequential(Standardize, net)`, with the shapes of the stored mean and scale."""
-    found = [
-        value
-        for statistic in ("_mean", "_std")
-        for name, value in state.items()
-        if name.endswith(prefix + statistic)
-    ]
+    """Return `Sequential(Standardize, net)`, with the shapes of the stored mean and scale."""
+    ends = (prefix + "_mean", prefix + "_std")
+    found = [value.clone() for end in ends for name, value in state.items() if name.endswith(end)]
     if len(found) != 2:
         raise ValueError(
             f"path: expected the mean and the scale of a standardiser, got {len(found)} tensors. "
             "Train and save the posterior again."
         )
-    return nn.Sequential(Standardize(*(value.clone() for value in found)), net)
+    return nn.Sequential(Standardize(*found), net)
 
 
 def _check(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """A network is built before its weights are loaded: what it is made from must be sensible."""
+    """Raise unless what a network is built from, before its weights are loaded, is sensible."""
     settings = Settings(path / storage.JSON_NAME, config)
     settings.word("density_estimator", ESTIMATORS)
     settings.flag("standardised")

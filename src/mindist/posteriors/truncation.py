@@ -45,13 +45,15 @@ MIN_ACCEPTED = 100
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop drawing: keywords of `RobustPosterior.sample`, and when the time began."""
+    """How to draw and when to stop: the keywords of `RobustPosterior.sample`, and a clock."""
 
     max_draws_per_sample: int
     batch_size: int = 10_000
     max_seconds: float | None = None
     raise_on_timeout: bool = False
     show_progress_bars: bool = False
+    reject: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -60,6 +62,7 @@ class Budget:
         if self.max_seconds is not None:
             checks.seconds(self.max_seconds, "max_sampling_time")
         checks.flag(self.show_progress_bars, "show_progress_bars")
+        checks.flag(self.reject, "reject_outside_prior")
 
     def max_draws(self, num_samples: int) -> int:
         """Return how many draws are allowed for each dataset."""
@@ -118,27 +121,20 @@ class Drawn:
 
 
 def draw_mixture(
-    components: Sequence[Component],
-    s: Tensor,
-    num_samples: int,
-    budget: Budget,
-    options: Mapping[str, Any],
-    *,
-    reject: bool = True,
+    components: Sequence[Component], s: Tensor, num_samples: int, budget: Budget
 ) -> Drawn:
     """Draw from a mixture of truncated densities, given summaries `(B, d_s)`.
 
     Each component is truncated on its own, so the weights are those of the normalised components,
-    as in an sbi ensemble. The samples stand in the order of the components. Unless `reject`, draws
-    outside the prior's support count as accepted.
+    as in an sbi ensemble. The samples stand in the order of the components.
     """
     if len(components) == 1:
-        return draw_truncated(components[0], s, num_samples, budget, options, reject=reject)
+        return draw_truncated(components[0], s, num_samples, budget)
     weights = torch.tensor([component.weight for component in components])
     chosen = torch.multinomial(weights, num_samples, replacement=True)
     counts = chosen.bincount(minlength=len(components)).tolist()
     parts = [
-        draw_truncated(component, s, count, budget, options, reject=reject)
+        draw_truncated(component, s, count, budget)
         for component, count in zip(components, counts, strict=True)
         if count
     ]
@@ -153,15 +149,7 @@ def draw_mixture(
 
 
 @torch.no_grad()
-def draw_truncated(
-    component: Component,
-    s: Tensor,
-    num_samples: int,
-    budget: Budget,
-    options: Mapping[str, Any],
-    *,
-    reject: bool = True,
-) -> Drawn:
+def draw_truncated(component: Component, s: Tensor, num_samples: int, budget: Budget) -> Drawn:
     """Draw until each summary of `(B, d_s)` has `num_samples` (> 0) accepted, or never will.
 
     A dataset that has enough is not drawn for any more. The sizes of the batches follow sbi's, so
@@ -175,11 +163,11 @@ def draw_truncated(
     progress = tqdm(total=num_samples, desc="sampling", disable=not budget.show_progress_bars)
     while len(active) and not (total and budget.expired()):
         size = min(size, budget.batch(len(active)), max_draws - total)
-        theta = component.draw(size, s[active], **options)
+        theta = component.draw(size, s[active], **budget.options)
         if not total:
             samples = theta.new_empty(num_samples, num_datasets, *theta.shape[2:])
         everywhere = torch.ones(theta.shape[:-1], dtype=torch.bool, device=theta.device)
-        inside = component.in_support(theta) if reject else everywhere
+        inside = component.in_support(theta) if budget.reject else everywhere
         place = accepted[active] + inside.cumsum(0) - 1
         keep = inside & (place < num_samples)
         samples[place[keep], active.expand_as(place)[keep]] = theta[keep]

@@ -69,7 +69,8 @@ def _at_summaries(queries: Queries, s: Conditions, num_samples: int, seed: int) 
     if drawn.complete:
         return Draws(drawn.samples.float(), drawn.obtained)  # TabPFN's are float64
     short, inside = drawn.obtained < num_samples, drawn.obtained.clone()
-    free = queries.sample((num_samples,), s[short], budget, seed=seed, reject=False).float()
+    keep = Budget(MAX_DRAWS, reject=False)
+    free = queries.sample((num_samples,), s[short], keep, seed=seed).float()
     samples = free.new_empty(num_samples, len(s), free.shape[-1])
     samples[:, short] = free
     if not short.all():

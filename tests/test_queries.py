@@ -1,17 +1,26 @@
-"""The average of a linear Gaussian posterior over Gaussian summaries, against its closed form."""
+"""Queries of exact models: averages over summaries, draws that are rejected, and an end."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from exact_models import normal
 from mindist.adaptation.spread import spread
 from mindist.posteriors.queries import AveragedComponent, Conditions, Queries
+from mindist.posteriors.truncation import (
+    MIN_DRAWS,
+    Budget,
+    draw_mixture,
+    draw_truncated,
+    estimate_leakage,
+)
 from test_noise import noise_of
 
 GAIN = torch.tensor([[0.9, 0.2], [0.0, 0.7]]).double()
@@ -152,3 +161,81 @@ def test_certain_and_uncertain_datasets_in_one_batch():
     still = queries.sample((8,), Conditions.certain(s[~uncertain]), seed=0)
     again = queries.sample((8,), conditions, seed=0)
     assert torch.equal(again[:, ~uncertain], still)
+
+
+# ------------------------------------------------------------------------------ an end
+
+
+class Uniform:
+    """Uniform draws on [0, 1/s): a component whose mass inside [0, 1) is the summary s itself."""
+
+    weight, bounded, corrects_leakage = 1.0, True, True
+
+    def draw(self, num_samples: int, s: Tensor) -> Tensor:
+        return torch.rand(num_samples, *s.shape) / s
+
+    def in_support(self, theta: Tensor) -> Tensor:
+        return (theta < 1).all(-1)
+
+
+def test_accepted_draws_are_the_truncated_density():
+    s = torch.tensor([[1.0], [0.5], [0.02]])
+    drawn = draw_truncated(Uniform(), s, 2000, Budget(1000))
+    assert drawn.complete
+    assert drawn.samples.shape == (2000, 3, 1)
+    for i in range(3):
+        assert stats.kstest(drawn.samples[:, i, 0], "uniform").pvalue > 0.01 / 3
+        rate = drawn.accepted[i] / drawn.draws[i]
+        assert abs(rate - s[i]) <= 4 * (s[i] * (1 - s[i]) / drawn.draws[i]).sqrt()
+    # A dataset that is done is left alone: the first took one batch, the last many.
+    assert drawn.draws[0] == 2000
+    assert drawn.draws[2] > 50_000
+
+
+def test_drawing_ends_where_nothing_is_accepted():
+    s = torch.tensor([[1.0], [1e-9]])
+    drawn = draw_truncated(Uniform(), s, 1000, Budget(1000))
+    assert drawn.obtained.tolist() == [1000, 0]
+    assert drawn.samples.shape == (0, 2, 1)
+    # 9/n, the upper limit of the rate after n draws, is below 1/1000 from n = 9000 on.
+    assert 9_000 < drawn.draws[1] <= 9_000 + 2 * 10_000
+    assert draw_truncated(Uniform(), s, 1, Budget(1)).draws[1] == MIN_DRAWS
+
+
+def test_drawing_never_exceeds_its_budget_and_does_not_give_up_too_early():
+    twice_the_limit = torch.full((200, 1), 2e-3)
+    drawn = draw_truncated(Uniform(), twice_the_limit, 20, Budget(1000))
+    assert drawn.complete  # 200 datasets, each given up wrongly with probability below 1e-4
+    below_the_limit = torch.full((50, 1), 5e-4)
+    drawn = draw_truncated(Uniform(), below_the_limit, 20, Budget(1000))
+    assert (drawn.draws <= 20_000).all()
+    short = drawn.obtained < 20
+    assert short.float().mean() > 0.9  # 10 accepted of 20,000 expected, 20 with probability .003
+
+
+def test_a_mixture_keeps_the_weights_of_its_truncated_components():
+    class Shifted(Uniform):
+        """Leaks most of its mass, and puts the rest on [0, 1/2)."""
+
+        weight = 0.75
+
+        def draw(self, num_samples: int, s: Tensor) -> Tensor:
+            theta = super().draw(num_samples, s / 10)
+            return torch.where(theta < 1, theta / 2, theta)
+
+    whole = Uniform()
+    whole.weight = 0.25
+    drawn = draw_mixture([whole, Shifted()], torch.ones(1, 1), 8000, Budget(1000))
+    below = (drawn.samples < 0.5).float().mean()  # 1/4 * 1/2 + 3/4
+    assert abs(below - 0.875) < 4 * math.sqrt(0.875 * 0.125 / 8000)
+
+
+def test_leakage_is_estimated_with_an_end():
+    s = torch.tensor([[0.5], [0.005], [1e-9]])
+    leakage = estimate_leakage(Uniform(), s, 10_000, Budget(1000))
+    assert leakage.draws[0] == 10_000
+    assert leakage.draws[2] == 100_000
+    assert leakage.resolved.tolist() == [True, True, False]
+    relative = ((1 - s[:2, 0]) / s[:2, 0] / leakage.draws[:2]).sqrt()
+    assert ((leakage.log_mass[:2].exp() / s[:2, 0] - 1).abs() < 4 * relative).all()
+    assert leakage.log_mass[2].item() == pytest.approx(math.log(1e-5))
