@@ -7,6 +7,7 @@ from exact_models import features, normal
 from mindist import MinimumDistance
 from mindist.features.embedding import DENSITY, LOCAL_MULTIPLES, Embedding, local_multiple
 from mindist.features.representation import make_representation
+from mindist.schema import moved
 
 SHAPES = [(), (1,), (3,), (2, 4)]
 RULES = [None, "identity", "standardised", "signed-log"]
@@ -83,8 +84,8 @@ def test_moving_to_a_device_keeps_the_embedding():
     for rule in RULES:
         for local in (False, True):
             embedding = embedding_of(x, rule, local)
-            moved = embedding.to(torch.device("cpu"))
-            assert torch.equal(moved.mean(x), embedding.mean(x))
+            again = moved(embedding, torch.device("cpu"))
+            assert torch.equal(again.mean(x), embedding.mean(x))
 
 
 # ---------------------------------------------------------------------------- the local kernel

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from mindist.features import sources
 from mindist.features.embedding import Embedding
 from mindist.posteriors.sbi_training import BankLoader, KeptData
 from mindist.protocols import is_bank
+from mindist.schema import Record
 from stored_simulations import MemoryBank
 
 OPTIONS = {"num_features": 32, "representation": "identity", "decoder": RidgeDecoder(50)}
@@ -180,7 +182,8 @@ def test_an_embedding_is_chosen_as_the_fit_does(task, simulations):
         mds.fitted_.embedding.state()[1].items(), chosen.state()[1].values(), strict=True
     ):
         assert torch.equal(value, again), name
-    restored = Embedding.from_state(*chosen.state())
+    config, tensors = chosen.state()
+    restored = Embedding.read(Record(Path("f"), config, tensors=tensors))
     assert torch.equal(restored.mean(x[:5]), chosen.mean(x[:5]))
 
 

@@ -1,5 +1,6 @@
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from mindist.features.representation import (
     Range,
     SignedLog,
     Standardised,
-    restore_representation,
+    read_representation,
 )
+from mindist.schema import Record, moved, prefixed
 from mindist.storage import read_artefact, write_artefact
 
 KINDS = list(REPRESENTATIONS.values())
@@ -37,6 +39,14 @@ def normal(*shape, seed=0, dtype=torch.float64):
 
 def doubles(*values):
     return torch.tensor(values, dtype=torch.float64)
+
+
+def read(config, tensors, size, function=None):
+    """The representation of a state, as an embedding stores it."""
+    record = Record(
+        Path("f"), {"representation": config}, tensors=prefixed("representation", tensors)
+    )
+    return read_representation(record, size, function)
 
 
 def full_rings(height, width):
@@ -108,7 +118,7 @@ def test_a_stored_representation_comes_back_exactly(kind, event, tmp_path):
     config, tensors = r.state()
     write_artefact(tmp_path / "r", "Representation", config, tensors)
     config, tensors = read_artefact(tmp_path / "r", "Representation")
-    again = REPRESENTATIONS[config["name"]].from_state(config, tensors)
+    again = read(config, tensors, r.size)
     assert type(again) is kind
     assert again.event_shape == r.event_shape
     assert again.size == r.size
@@ -127,7 +137,7 @@ def test_gradients_are_those_of_finite_differences(kind, event):
 
 @pytest.mark.parametrize(("kind", "event"), PAIRS)
 def test_all_tensors_move(kind, event):
-    r = kind.of(normal(4, 5, *event)).to(torch.device("meta"))
+    r = moved(kind.of(normal(4, 5, *event)), torch.device("meta"))
     assert {tensor.device.type for tensor in r.state()[1].values()} == {"meta"}
     assert r.event_shape == event
 
@@ -406,7 +416,7 @@ def test_a_frozen_network_is_called_without_a_graph_unless_the_data_need_one():
     torch.testing.assert_close(r(x), network(x).detach())
     assert not r(x).requires_grad
     assert r(x.clone().requires_grad_()).requires_grad
-    assert r.to(torch.device("meta")).bounds.lo.device.type == "meta"
+    assert moved(r, torch.device("meta")).bounds.lo.device.type == "meta"
 
 
 def test_a_number_for_each_observation_is_a_vector_of_one():
@@ -480,17 +490,17 @@ def test_a_function_is_given_again_to_what_was_stored():
     r = Encoded.of(half, x)
     config, tensors = r.state()
     assert config == {"name": "function", "event_shape": [2], "numpy": False}
-    again = restore_representation(config, tensors, half)
+    again = read(config, tensors, 2, half)
     assert torch.equal(again(9 * x), r(9 * x))
     for missing in (None, "half"):
         with pytest.raises(ValueError, match=r"expected the function that .* pass it to load as"):
-            restore_representation(config, tensors, missing)
+            read(config, tensors, 2, missing)
     with pytest.raises(ValueError, match="expected vectors of length 2, as for the simulations"):
-        restore_representation(config, tensors, lambda x: x[:, :1])(x)
+        read(config, tensors, 2, lambda x: x[:, :1])(x)
     with pytest.raises(ValueError, match="expected None, because 'signed-log' is stored"):
-        restore_representation(*SignedLog.of(x).state(), half)
+        read(*SignedLog.of(x).state(), 2, half)
     with pytest.raises(ValueError, match="expected None, because 'raw' is stored"):
-        restore_representation(None, {}, half)
+        read_representation(Record(Path("f"), {}), 2, half)
 
 
 @pytest.mark.parametrize("numpy", [False, True])

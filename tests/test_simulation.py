@@ -18,6 +18,8 @@ import zarr
 
 import bank_cases as cases
 import mindist
+from mindist.features.embedding import Embedding
+from mindist.schema import Record
 from mindist.simulation.calls import Sources, draw_seed
 from mindist.simulation.chunk import probe
 from mindist.simulation.schema import Settings, SimulationError
@@ -44,7 +46,7 @@ def test_rows_are_draws_of_the_prior_and_the_simulator(bank):
     x = cases.one_by_one(theta[3], 5)
     np.testing.assert_array_equal(bank.s[1_103], x.mean(0).numpy())
     config, tensors = bank.embedding_state
-    embedding = mindist.minimum_distance.Embedding.from_state(config, tensors)
+    embedding = Embedding.read(Record(Path("f"), config, tensors=tensors))
     np.testing.assert_allclose(bank.z_bar[1_103], embedding.mean(x[None])[0].numpy(), atol=1e-6)
 
 

@@ -16,7 +16,6 @@ from mindist.decoders import DECODERS, FlowDecoder, RidgeDecoder
 from mindist.detection import Detector, NullDistances
 from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
-from mindist.features.embedding_layout import check_embedding
 from mindist.features.representation import Encoded
 from mindist.protocols import Decoder, State, Summary
 from mindist.schema import Record, moved, pack, prefixed
@@ -204,13 +203,12 @@ class Fitted:
             summary: The summary function, which is checked on a stored dataset.
             function: The function that was the representation, if any; checked likewise.
         """
-        raw = check_embedding(record.file, record.values, record.tensors)
-        embedding = Embedding.from_state(record.values, record.tensors, function)
+        embedding = Embedding.read(record, function)
         kernels = [z.num_features for z in (embedding.features, embedding.local) if z is not None]
         record.axes |= dict(zip(("wide", "local"), kernels, strict=False))
         record.axes |= {"total": sum(kernels), "D": embedding.features.event_shape.numel()}
         probe_s = record.tensor("probe.s", "1 d")
-        probe_x = record.tensor("probe.x", " ".join(["1", "N", *map(str, raw)]))
+        probe_x = record.tensor("probe.x", " ".join(["1", "N", *map(str, embedding.event_shape)]))
         # A file of 0.1.0 has one kernel, no weights and no detector but the distance.
         null, local, detector, noise = record.part("", "null").read(NullDistances), None, None, None
         wide = View(

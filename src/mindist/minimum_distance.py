@@ -53,7 +53,7 @@ from mindist.protocols import (
     Summary,
     is_bank,
 )
-from mindist.schema import Record, plain
+from mindist.schema import Record, moved, plain
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, ranges
@@ -265,7 +265,7 @@ class MinimumDistance:
             source = read_simulation_bank(x, s, summarise, self.device)
         else:
             source = read_data(x, s, summarise, sampling, self.device)
-        chosen = self._rule.choose(*source.sample, summarise, sampling).to(self.device)
+        chosen = moved(self._rule.choose(*source.sample, summarise, sampling), self.device)
         learner = Learner(decoder, detector=self.detector, alpha=self.alpha, generator=learning)
         stream = EmbeddedStream(
             source,
@@ -300,7 +300,7 @@ class MinimumDistance:
         data = checks.simulations(checks.as_tensor(x, "x")).to(self.device)
         given = summarise(data, prefer_numpy=numpy) if s is None else s
         summaries = checks.summaries(given, len(data), name="s").to(self.device)
-        return self._rule.choose(data, summaries, summarise).to(self.device)
+        return moved(self._rule.choose(data, summaries, summarise), self.device)
 
     @property
     def _rule(self) -> EmbeddingRule:

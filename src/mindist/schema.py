@@ -270,7 +270,8 @@ class Record:
             known: Sizes by name, to which those that are new are added; by default `self.axes`.
         """
         full, known = self.prefix + name, self.axes if known is None else known
-        file = self.file.with_name(storage.TENSORS_NAME)
+        artefact = self.file.name == storage.JSON_NAME
+        file = self.file.with_name(storage.TENSORS_NAME) if artefact else self.file
         if full not in self.tensors:
             raise storage.damaged(file, f"it lacks the tensor {full!r}")
         tensor, names = self.tensors[full], axes.split()

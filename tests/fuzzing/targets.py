@@ -298,7 +298,7 @@ def load_bank(path: Path) -> None:
     """Open a bank and read all of it."""
     from mindist import SimulationBank
     from mindist.features.embedding import Embedding
-    from mindist.features.embedding_layout import check_embedding
+    from mindist.schema import Record
 
     bank = SimulationBank.open(path)
     for chunk in bank.chunks():
@@ -307,9 +307,9 @@ def load_bank(path: Path) -> None:
     bank.report(), repr(bank), len(bank), bank.complete, bank.num_obs, bank.config, bank.failures
     state = bank.embedding_state
     if state is not None:
-        event = check_embedding(path, *state)
-        if event == tuple(x.shape[2:]):
-            Embedding.from_state(*state).mean(x)
+        embedding = Embedding.read(Record(path / "embedding", state[0], tensors=state[1]))
+        if embedding.event_shape == x.shape[2:]:
+            embedding.mean(x)
 
 
 # ------------------------------------------------------------------------------- observed data

@@ -137,19 +137,17 @@ def efficient_bandwidth(
     median = checks.positive_bandwidth(median_distance(seen, generator))
     most = max(LEAST_DATASETS, min(SAMPLE_DATASETS, SAMPLE_BYTES // max(1, seen[:1].nbytes)))
     x, seen, s = x[:most], seen[:most], s[:most]
+    shape, rule = tuple(seen.shape[2:]), "sobol"
     unit = FourierFeatures.draw(
-        tuple(seen.shape[2:]),
-        NUM_FEATURES,
-        bandwidth=1.0,
-        generator=_fixed(),
-        frequencies="sobol",
-    ).to(x.device)
+        shape, NUM_FEATURES, bandwidth=1.0, generator=_fixed(), frequencies=rule
+    )
+    weight = unit.weight.to(x.device)
     variance: Tensor | None = None
     reached: dict[float, float] = {}
     for multiple in MULTIPLES:
         width = multiple * median
         # The same frequencies, split and decoder features at each: the curve has no noise of those.
-        z_bar = FourierFeatures(unit.weight / width, unit.event_shape, width).mean(seen)
+        z_bar = FourierFeatures(weight / width, unit.event_shape, width).mean(seen)
         found = recover(z_bar, s, _fixed())
         if variance is None:
             variance = sampling_variance(summarise, x[found.index])

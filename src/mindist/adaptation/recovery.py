@@ -27,6 +27,7 @@ from mindist.features.bandwidth import choose_bandwidth, efficiency_share
 from mindist.features.embedding import Embedding
 from mindist.features.fourier import FourierFeatures
 from mindist.features.representation import candidates, make_representation
+from mindist.schema import moved
 
 HELD_OUT = 0.25
 NUM_FEATURES = 256
@@ -134,7 +135,7 @@ def choose_representation(
             generator=torch.Generator().manual_seed(0),
         )
         errors[name] = recovery_error(
-            Embedding(features.to(x.device), None, representation), x, s, generator
+            Embedding(moved(features, x.device), None, representation), x, s, generator
         )
     best = min(errors, key=lambda name: errors[name])
     return best if errors[best] < errors[names[0]] - MARGIN else names[0]

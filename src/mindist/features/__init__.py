@@ -1,7 +1,7 @@
 """Representations of observations, random Fourier features, their bandwidth, mean embeddings.
 
-May import: torch, NumPy, `mindist.summarise`, `mindist.threads`,
-`mindist.layout`, `mindist.storage`, `mindist.checks`, `mindist.protocols`.
+May import: torch, NumPy, `mindist.summarise`, `mindist.schema`, `mindist.threads`,
+`mindist.storage`, `mindist.checks`, `mindist.protocols`.
 """
 
 from mindist.features.bandwidth import choose_bandwidth, median_distance

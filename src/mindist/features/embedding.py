@@ -10,8 +10,8 @@ contaminated observations from clean ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from torch import Tensor
 
 from mindist.features.fourier import FourierFeatures
 from mindist.features.kernel import gaussian_kernel
-from mindist.features.representation import Representation, restore_representation
+from mindist.features.representation import Representation, read_representation
 from mindist.protocols import State
+from mindist.schema import Record, prefixed
 
 CHUNK_BYTES = 2**24  # of raw data represented at once
 
@@ -109,18 +110,14 @@ class Embedding:
     def _event(self, seen: Tensor) -> Tensor:
         return seen.reshape(*seen.shape[:-1], *self.features.event_shape)
 
-    def to(self, device: torch.device) -> Embedding:
-        """Return the same on another device."""
-        parts = {name: part and part.to(device) for name, part in vars(self).items()}
-        return replace(self, **parts)
-
     def state(self) -> State:
         """Return plain values and tensors that rebuild it, but no function as representation.
 
         Example:
-            >>> wide = FourierFeatures.draw((2,), 4, bandwidth=1.0, generator=torch.Generator())
-            >>> Embedding.from_state(*Embedding(wide, None, None).state()).features.bandwidth
-            1.0
+            >>> wide = FourierFeatures.draw((2,), 4, bandwidth=1.5, generator=torch.Generator())
+            >>> config, tensors = Embedding(wide, None, None).state()
+            >>> config, list(tensors)
+            ({'event_shape': [2], 'fitted_bandwidth': 1.5}, ['features.weight'])
         """
         config: dict[str, Any] = {
             "event_shape": list(self.features.event_shape),
@@ -132,32 +129,28 @@ class Embedding:
             tensors["local_features.weight"] = self.local.weight
         if self.representation is not None:
             config["representation"], own = self.representation.state()
-            tensors |= {f"representation.{name}": value for name, value in own.items()}
+            tensors |= prefixed("representation", own)
         return config, tensors
 
     @classmethod
-    def from_state(
-        cls,
-        config: Mapping[str, Any],
-        tensors: Mapping[str, Tensor],
-        representation: Callable[[Any], Any] | None = None,
-    ) -> Embedding:
-        """Rebuild from `state`, and the function that was the representation, if any.
+    def read(cls, record: Record, function: Callable[[Any], Any] | None = None) -> Embedding:
+        """Rebuild from a record of `state`, which is checked.
 
-        Further values and tensors are ignored: a fitted estimator keeps its own beside these.
+        Arguments:
+            record: Settings and tensors; further ones, of a fitted estimator, are ignored.
+            function: The function that was the representation, if any.
         """
+        event = record.shape("event_shape")
 
-        def kernel(name: str, bandwidth: float) -> FourierFeatures:
-            shape = torch.Size(config["event_shape"])
-            return FourierFeatures(tensors[f"{name}.weight"], shape, bandwidth)
+        def kernel(name: str, bandwidth: str) -> FourierFeatures:
+            width = record.number(bandwidth, positive=True)
+            weight = record.tensor(f"{name}.weight", "D F", {"D": event.numel()})
+            return FourierFeatures(weight, event, width)
 
-        narrow, prefix = "local_bandwidth" in config, "representation."
-        own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        return cls(
-            kernel("features", config["fitted_bandwidth"]),
-            kernel("local_features", config["local_bandwidth"]) if narrow else None,
-            restore_representation(config.get("representation"), own, representation),
-        )
+        wide, local = kernel("features", "fitted_bandwidth"), None
+        if "local_bandwidth" in record:
+            local = kernel("local_features", "local_bandwidth")
+        return cls(wide, local, read_representation(record, event.numel(), function))
 
 
 def local_multiple(seen: Tensor, bandwidth: float) -> float | None:

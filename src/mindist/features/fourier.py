@@ -106,10 +106,6 @@ class FourierFeatures:
         """K, the length of a feature vector."""
         return 2 * self.weight.shape[1]
 
-    def to(self, device: torch.device) -> FourierFeatures:
-        """The same map with its weights on another device."""
-        return FourierFeatures(self.weight.to(device), self.event_shape, self.bandwidth)
-
     def __call__(self, x: Tensor, room: Tensor | None = None) -> Tensor:
         """Return features `(..., K)` of observations `(..., *event)`.
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from torch import Tensor
 from mindist import checks
 from mindist.features.bandwidth import power_of_two
 from mindist.protocols import State
+from mindist.schema import INLINE, UNSTORED, Record, pack
+from mindist.storage import damaged
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,8 +68,8 @@ class Range:
                 [3.0000, 3.0000]])
     """
 
-    lo: Tensor
-    hi: Tensor
+    lo: Annotated[Tensor, "D"]
+    hi: Annotated[Tensor, "D"]
 
     @classmethod
     def of(cls, values: Tensor) -> Range:
@@ -100,7 +102,7 @@ class Representation(ABC):
     """
 
     event_shape: torch.Size
-    bounds: Range
+    bounds: Annotated[Range, INLINE]
     name: ClassVar[str]
 
     @property
@@ -116,24 +118,19 @@ class Representation(ABC):
         rows = x.reshape(-1, self.event_shape.numel())
         return self.bounds(self._map(rows)).reshape(*batch, self.size)
 
-    def to(self, device: torch.device) -> Self:
-        """Return the same map with its tensors on another device."""
-        moved: dict[str, Any] = {name: value.to(device) for name, value in self._tensors().items()}
-        bounds = Range(self.bounds.lo.to(device), self.bounds.hi.to(device))
-        return replace(self, bounds=bounds, **moved)
-
     def state(self) -> State:
-        """Return plain values and tensors from which `restore_representation` rebuilds the map."""
-        config = {"name": self.name, "event_shape": list(self.event_shape)}
-        return config, {"lo": self.bounds.lo, "hi": self.bounds.hi, **self._tensors()}
+        """Return plain values and tensors from which `read_representation` rebuilds the map."""
+        config, tensors = pack(self)
+        return {"name": self.name, **config}, tensors
+
+    @property
+    def _length(self) -> int:
+        """The length of a represented observation that the other tensors give."""
+        return self.event_shape.numel()
 
     @abstractmethod
     def _map(self, rows: Tensor) -> Tensor:
         """Map flattened observations to vectors `(n, D)`, not yet clamped."""
-
-    def _tensors(self) -> dict[str, Tensor]:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def _bounded(self, rows: Tensor) -> Self:
         """Return the same map with bounds from flattened simulated observations."""
@@ -148,8 +145,6 @@ class StoredRepresentation(Representation):
         >>> config, tensors = SignedLog.of(torch.tensor([[0.0, 2.0]])).state()
         >>> config["name"], list(tensors)
         ('signed-log', ['lo', 'hi', 'unit'])
-        >>> SignedLog.from_state(config, tensors)(torch.zeros(1))
-        tensor([[0.]])
     """
 
     @classmethod
@@ -164,12 +159,6 @@ class StoredRepresentation(Representation):
     def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
         """Return the tensors of the class, from flattened simulated observations."""
         return {}
-
-    @classmethod
-    def from_state(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
-        """Rebuild from `state`."""
-        own = {name: value for name, value in tensors.items() if name not in ("lo", "hi")}
-        return cls(torch.Size(config["event_shape"]), Range(tensors["lo"], tensors["hi"]), **own)
 
 
 # ---------------------------------------------------------------------------- each value by itself
@@ -206,8 +195,8 @@ class Standardised(StoredRepresentation):
         tensor([[1.5000]])
     """
 
-    centre: Tensor
-    scale: Tensor
+    centre: Annotated[Tensor, "D"]
+    scale: Annotated[Tensor, "D"]
     name = "standardised"
 
     @staticmethod
@@ -234,7 +223,7 @@ class SignedLog(StoredRepresentation):
                 [4.6053]])
     """
 
-    unit: Tensor
+    unit: Annotated[Tensor, ""]
     name = "signed-log"
 
     @staticmethod
@@ -276,10 +265,23 @@ class PowerSpectrum(StoredRepresentation):
                  [4., 4., 4.]]])
     """
 
-    floor: Tensor
-    ring: Tensor
-    share: Tensor
+    floor: Annotated[Tensor, ""]
+    ring: Annotated[Tensor, "int r"]
+    share: Annotated[Tensor, "r"]
     name = "power-spectrum"
+
+    def __post_init__(self) -> None:
+        shape = self.event_shape
+        if len(shape) not in (1, 2):
+            raise ValueError(f"expected a series or an image, got observations of shape {shape}")
+        if len(self.ring) != shape[:-1].numel() * (shape[-1] // 2 + 1):
+            raise ValueError(f"expected the rings of all frequencies, got {len(self.ring)}")
+        if int(self.ring.min()) < 0 or int(self.ring.max()) > self._length:
+            raise ValueError("'representation.ring' names rings that do not exist")
+
+    @property
+    def _length(self) -> int:
+        return min(self.event_shape) // 2 + 1
 
     @staticmethod
     def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
@@ -303,7 +305,7 @@ class PowerSpectrum(StoredRepresentation):
         rows = rows if unit == 1 else rows / unit
         x_hat = torch.fft.rfftn(rows.reshape(n, *self.event_shape), dim=axes, norm="ortho")
         power = torch.view_as_real(x_hat).square().sum(-1).reshape(n, len(self.ring))
-        count = min(self.event_shape) // 2 + 1
+        count = self._length
         # Sums, not a matrix product, in which 0 times an overflown power would be NaN.
         weighted = power * self.share.to(power.dtype)
         rings = power.new_zeros(n, count + 1).index_add(1, self.ring, weighted)[:, :count]
@@ -349,12 +351,16 @@ class PrincipalComponents(StoredRepresentation):
                  [1.2600, 1.0000, 0.0000]]])
     """
 
-    mean: Tensor
-    components: Tensor
-    floor: Tensor
-    centre: Tensor
-    scale: Tensor
+    mean: Annotated[Tensor, "E"]
+    components: Annotated[Tensor, "E k"]
+    floor: Annotated[Tensor, ""]
+    centre: Annotated[Tensor, "D"]
+    scale: Annotated[Tensor, "D"]
     name = "principal-components"
+
+    @property
+    def _length(self) -> int:
+        return self.components.shape[1] + 2
 
     @staticmethod
     def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
@@ -411,7 +417,7 @@ class Encoded(Representation):
                  [7.]]])
     """
 
-    function: Callable[[Any], Any]
+    function: Annotated[Callable[[Any], Any], UNSTORED]
     numpy: bool = False
     name = "function"
 
@@ -439,10 +445,9 @@ class Encoded(Representation):
             )
         return encoded
 
-    def state(self) -> State:
-        """Return all but the function."""
-        config, tensors = super().state()
-        return {**config, "numpy": self.numpy}, tensors
+    @property
+    def _length(self) -> int:
+        return self.size
 
     def _map(self, rows: Tensor) -> Tensor:
         x = rows.reshape(len(rows), *self.event_shape)
@@ -506,40 +511,50 @@ def make_representation(rule: str | Callable[[Any], Any], x: Tensor) -> Represen
     return REPRESENTATIONS[checks.choice(rule, tuple(REPRESENTATIONS), "representation")].of(x)
 
 
-def restore_representation(
-    config: Mapping[str, Any] | None,
-    tensors: Mapping[str, Tensor],
-    function: Callable[[Any], Any] | None = None,
+def read_representation(
+    record: Record, size: int, function: Callable[[Any], Any] | None = None
 ) -> Representation | None:
-    """Rebuild a representation from its `state`.
+    """Rebuild a representation from its `state`, which is checked.
 
     Arguments:
-        config: The plain part of the state; None where the kernel sees the observation itself.
-        tensors: The other part.
+        record: Settings and tensors of an embedding; without a representation, the kernel sees the
+            observation itself.
+        size: D, the length of a represented observation.
         function: That of an `Encoded`, because functions are not stored; None for any other.
 
     Example:
-        >>> state = make_representation(torch.sin, torch.zeros(2, 3)).state()
-        >>> restore_representation(*state, torch.sin).size
+        >>> from pathlib import Path
+        >>> config, tensors = make_representation(torch.sin, torch.zeros(2, 3)).state()
+        >>> tensors = {f"representation.{name}": value for name, value in tensors.items()}
+        >>> record = Record(Path("f"), {"representation": config}, tensors=tensors)
+        >>> read_representation(record, 1, torch.sin).size
         1
     """
-    name = "raw" if config is None else config["name"]
+    own = record.part("representation", D=size) if "representation" in record else None
+    name = own.word("name", (*REPRESENTATIONS, Encoded.name)) if own else "raw"
     if name != Encoded.name and function is not None:
         raise ValueError(
             f"representation: expected None, because {name!r} is stored with the estimator, got "
             f"{function!r}. Leave it out."
         )
-    if config is None:
+    if own is None:
         return None
+    event_shape = own.shape("event_shape")
+    own.axes["E"] = event_shape.numel()
+    made: Representation
     if name != Encoded.name:
-        return REPRESENTATIONS[name].from_state(config, tensors)
-    if not callable(function):
+        made = own.read(REPRESENTATIONS[name])
+    elif callable(function):
+        made = Encoded(event_shape, own.read(Range), function, own.flag("numpy"))
+    else:
         raise ValueError(
             "representation: expected the function that this estimator was fitted with, got "
             f"{function!r}. Functions are not stored: pass it to load as representation=."
         )
-    bounds = Range(tensors["lo"], tensors["hi"])
-    return Encoded(torch.Size(config["event_shape"]), bounds, function, config["numpy"])
+    if made._length != size:
+        said = f"the size of a represented observation is {size}, expected {made._length}"
+        raise damaged(own.file, said)
+    return made
 
 
 def candidates(event_shape: Sequence[int]) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.features.embedding import Embedding, first_difference
-from mindist.features.embedding_layout import check_embedding
 from mindist.features.representation import Encoded
-from mindist.protocols import State, StoredChunk, StoredSimulations
+from mindist.protocols import StoredChunk, StoredSimulations
+from mindist.schema import Record, moved
 from mindist.storage import damaged
 from mindist.summarise import Summariser
 
@@ -248,11 +248,8 @@ class SimulationBankSource:
 
     def embedding(self, chosen: Embedding) -> Embedding:
         """Return the bank's own embedding where it agrees with `chosen`, else `chosen`."""
-        difference, state = self._difference(chosen), self._state
-        if difference is None and state is not None:
-            encoder = chosen.representation
-            function = encoder.function if isinstance(encoder, Encoded) else None
-            own = Embedding.from_state(*state, function).to(self.device)
+        own, difference = self._compared(chosen)
+        if own is not None and difference is None:
             self._check(own)
             return own
         if self.bank.x is None:
@@ -272,27 +269,26 @@ class SimulationBankSource:
                 "that has not kept its data, got one that learns from observations. Use another "
                 "decoder, or simulate again with keep='data'."
             )
-        stored = self._difference(embedding) is None
+        stored = self._compared(embedding)[1] is None
         for chunk in self.bank.chunks():
             yield self._embedded(chunk, embedding, stored, num_points)
 
-    @property
-    def _state(self) -> State | None:
-        """The bank's embedding, after it was checked: it may be from a file that somebody sent."""
+    def _compared(self, chosen: Embedding) -> tuple[Embedding | None, str | None]:
+        """Return the bank's embedding, checked, and what sets it apart from another."""
         state, event = self.bank.embedding_state, tuple(self.sample[0].shape[2:])
-        if state is None:
-            return None
-        file = Path(getattr(self.bank, "path", "bank")) / "embedding"
-        if check_embedding(file, *state) != event:
-            raise damaged(file, f"it is not for observations of shape {event}")
-        return state
-
-    def _difference(self, embedding: Embedding) -> str | None:
-        """Return what sets the bank's embeddings apart from those that this embedding gives."""
-        state = self._state
         if state is None or self.bank.z_bar is None:
-            return "the embeddings, of which it has none,"
-        return first_difference(state, embedding.state())
+            return None, "the embeddings, of which it has none,"
+        # The bank may be from somebody else: nothing in it is trusted.
+        record = Record(
+            Path(getattr(self.bank, "path", "bank")) / "embedding", state[0], tensors=state[1]
+        )
+        function, encoder = None, chosen.representation
+        if "representation" in record and record.part("representation").get("name") == Encoded.name:
+            function = encoder.function if isinstance(encoder, Encoded) else torch.nn.Identity()
+        own = moved(Embedding.read(record, function), self.device)
+        if own.event_shape != event:
+            raise damaged(record.file, f"it is not for observations of shape {event}")
+        return own, first_difference(own.state(), chosen.state())
 
     def _check(self, embedding: Embedding) -> None:
         """Raise a ValueError unless the first embeddings of the bank are those of its pilot."""

@@ -28,8 +28,8 @@ from torch import Tensor
 from mindist import checks
 from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
-from mindist.features.embedding_layout import check_embedding
 from mindist.minimum_distance import MinimumDistance
+from mindist.schema import Record
 from mindist.simulation.bank import SimulationBank
 from mindist.simulation.calls import Sources, borrowed_globals, draw_prior, draw_seed
 from mindist.simulation.chunk import (
@@ -264,8 +264,8 @@ class _Build:
 
     def _make(self, path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Embed:
         own = self.mds.representation if callable(self.mds.representation) else None
-        check_embedding(path / "embedding", config, tensors)
-        return Embedding.from_state(config, tensors, own).mean
+        record = Record(path / "embedding", config, tensors=tensors)
+        return Embedding.read(record, own).mean
 
 
 def _same_config(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> None:
