@@ -1,14 +1,11 @@
-"""Validation of everything that users hand over, and every error text.
-
-Each message names the argument, what was expected, what came, and what to do next.
-"""
+"""Validation of what users hand over. Messages say: argument, expected, got, what to do next."""
 
 from __future__ import annotations
 
 import math
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +15,182 @@ from torch.distributions import Distribution
 
 from mindist.protocols import Array
 
+LEAST_BANDWIDTH = 1e-100  # whose square and inverse square are numbers
+BANDWIDTHS = (
+    "a positive number, 'median', a multiple such as '0.5 median', or an efficiency above 0% and "
+    "below 100% such as '95% efficient'"
+)
+
+
+def wrong(
+    name: str, expected: str, got: object, then: str = "", kind: type[Exception] = ValueError
+) -> Exception:
+    """Return the error for an argument that is not what was expected.
+
+    Example:
+        >>> raise wrong("alpha", "a level between 0 and 1", 2, "The usual is 0.05.")
+        Traceback (most recent call last):
+            ...
+        ValueError: alpha: expected a level between 0 and 1, got 2. The usual is 0.05.
+    """
+    return kind(f"{name}: expected {expected}, got {got}. {then}".rstrip())
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error shows it: short, and its type where that says more."""
+    if isinstance(value, Tensor | np.ndarray):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."
+
+
+# ---------------------------------------------------------------------------- numbers and words
+
+
+def integer(value: Any, name: str) -> int:
+    """Return a whole number of any integer type.
+
+    Example:
+        >>> integer(np.int64(3), "seed"), integer(torch.tensor(3), "seed")
+        (3, 3)
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise wrong(name, "a whole number", shown(value), kind=TypeError) from None
+
+
+def number(
+    value: Any,
+    name: str,
+    expected: str = "a number",
+    fits: Callable[[float], bool] = lambda _: True,
+    then: str = "",
+) -> float:
+    """Return a real number of any type: not text, not None, not True, not an array of several.
+
+    Example:
+        >>> number(np.float32(0.5), "alpha"), number(torch.tensor(2), "alpha")
+        (0.5, 2.0)
+        >>> number("5%", "alpha")
+        Traceback (most recent call last):
+            ...
+        TypeError: alpha: expected a number, got '5%'.
+    """
+    try:
+        if isinstance(value, str | bytes | bool | np.bool_):
+            raise TypeError
+        real = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise wrong(name, expected, shown(value), kind=TypeError) from None
+    if not fits(real):
+        raise wrong(name, expected, value, then)
+    return real
+
+
+def positive(value: Any, name: str) -> int:
+    """Return a whole number of at least 1, perhaps written as 3.0."""
+    said = "a whole number of at least 1"
+    return int(number(value, name, said, lambda n: n >= 1 and n.is_integer()))
+
+
+def size(num_observations: int | None, default: int) -> int:
+    """Return how many observations of each dataset to simulate."""
+    return positive(default if num_observations is None else num_observations, "num_observations")
+
+
+def even(value: Any, name: str) -> int:
+    """Return a positive even number."""
+    if (whole := integer(value, name)) < 2 or whole % 2:
+        said = "a positive even number (a cosine and a sine for each frequency)"
+        raise wrong(name, said, value)
+    return whole
+
+
+def seed(value: Any, name: str = "seed") -> int:
+    """Return a whole number that torch's generators take."""
+    if not -(2**63) <= (whole := integer(value, name)) < 2**64:
+        raise wrong(name, "a whole number of at most 64 bits", value, "Take it modulo 2**64.")
+    return whole
+
+
+def level(alpha: Any) -> float:
+    """Return a test's level, between 0 and 1."""
+    said = "a level between 0 and 1"
+    return number(alpha, "alpha", said, lambda a: 0 < a < 1, "The usual is 0.05.")
+
+
+def fraction(epsilon: Any, name: str = "epsilon") -> float:
+    """Return a contaminated fraction, from 0 to 1."""
+    return number(epsilon, name, "a fraction from 0 to 1", lambda e: 0 <= e <= 1, "10% is 0.1.")
+
+
+def seconds(value: Any, name: str) -> float:
+    """Return a time of at least 0."""
+    said = "a number of seconds of at least 0, or None for no limit"
+    return number(value, name, said, lambda t: t >= 0)
+
+
+def flag(value: Any, name: str) -> bool:
+    """Return True or False; a text such as "no", which would count as true, is refused."""
+    if not isinstance(value, bool | np.bool_):
+        raise wrong(name, "True or False", shown(value), kind=TypeError)
+    return bool(value)
+
+
+def choice(value: Any, allowed: Sequence[str], name: str) -> str:
+    """Return one of a few words."""
+    if not isinstance(value, str) or value not in allowed:
+        raise wrong(name, f"one of {', '.join(map(repr, allowed))}", shown(value))
+    return value
+
+
+def sizes(value: Any, name: str = "sample_shape") -> tuple[int, ...]:
+    """Return a shape: whole numbers of at least 0 in a tuple, not one number.
+
+    Example:
+        >>> sizes(5)
+        Traceback (most recent call last):
+            ...
+        TypeError: sample_shape: expected a shape, a tuple of whole numbers, got 5. Pass (5,).
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        then = f"Pass ({value},)." if isinstance(value, int) else "One axis of 5 is (5,)."
+        said = "a shape, a tuple of whole numbers"
+        raise wrong(name, said, shown(value), then, TypeError)
+    shape = tuple(integer(size, name) for size in value)
+    if any(size < 0 for size in shape):
+        raise wrong(name, "numbers of at least 0", shape)
+    return shape
+
+
+def device(value: Any, name: str = "device") -> torch.device:
+    """Return a device of torch that this machine has.
+
+    Example:
+        >>> device("gpu")
+        Traceback (most recent call last):
+            ...
+        ValueError: device: expected a device of torch such as 'cpu', 'cuda' or 'cuda:1', got 'gpu'.
+    """
+    try:
+        made = torch.device(value)
+    except (RuntimeError, TypeError):
+        said = "a device of torch such as 'cpu', 'cuda' or 'cuda:1'"
+        raise wrong(name, said, shown(value)) from None
+    # torch reads the index of a device as a number of 8 bits: "cuda:999" has index -25.
+    if made.type == "cuda" and not 0 <= (made.index or 0) < torch.cuda.device_count():
+        got = f"{shown(value)}; torch sees {torch.cuda.device_count()} CUDA devices"
+        then = "Pass 'cpu', or install a build of torch and a driver for this GPU."
+        raise wrong(name, "a device that torch can use here", got, then)
+    return made
+
+
+# ---------------------------------------------------------------------------- arrays
+
 
 def as_tensor(value: Any, name: str) -> Tensor:
-    """A floating-point tensor from a tensor or a NumPy array.
+    """Return a floating-point tensor from a tensor or a NumPy array.
 
     Example:
         >>> as_tensor(np.array([1, 2]), "x")
@@ -28,153 +198,143 @@ def as_tensor(value: Any, name: str) -> Tensor:
     """
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-            raise ValueError(
-                f"{name}: expected an array without masked elements, got {int(value.mask.sum())} "
-                "masked. Drop the observations that have any, or fill them as the simulator would."
-            )
+            got = f"{int(value.mask.sum())} masked"
+            then = "Drop the observations that have any, or fill them as the simulator would."
+            raise wrong(name, "an array without masked elements", got, then)
         if value.dtype.kind == "f" and value.dtype.itemsize > 8:
             value = value.astype(np.float64)
         value = np.asarray(value).astype(value.dtype.newbyteorder("="), copy=False)
         if value.dtype.kind not in "fiub":
-            raise TypeError(
-                f"{name}: expected numbers, got a NumPy array of dtype {value.dtype}. "
-                f"Convert it first, for example with {name}.astype('float32')."
-            )
+            then = f"Convert it first, for example with {name}.astype('float32')."
+            raise wrong(name, "numbers", f"a NumPy array of dtype {value.dtype}", then, TypeError)
         value = torch.from_numpy(np.require(value, requirements=["C", "W"]))
     if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{name}: expected a torch tensor or a NumPy array, got {type(value).__name__}. "
-            f"Wrap it, for example with torch.as_tensor({name})."
-        )
+        then = f"Wrap it, for example with torch.as_tensor({name})."
+        said = "a torch tensor or a NumPy array"
+        raise wrong(name, said, type(value).__name__, then, TypeError)
     if value.is_complex():
-        raise TypeError(
-            f"{name}: expected real numbers, got {value.dtype}. Pass real and imaginary"
-            " parts as two coordinates."
-        )
+        then = "Pass real and imaginary parts as two coordinates."
+        raise wrong(name, "real numbers", value.dtype, then, TypeError)
     if value.layout != torch.strided or value.is_quantized or value.is_nested:
-        raise TypeError(
-            f"{name}: expected an ordinary, dense tensor, got one with layout {value.layout} and "
-            f"dtype {value.dtype}. Convert it first, for example with {name}.to_dense() or "
-            f"{name}.dequantize()."
-        )
+        got = f"one with layout {value.layout} and dtype {value.dtype}"
+        then = f"Convert it first, for example with {name}.to_dense() or {name}.dequantize()."
+        raise wrong(name, "an ordinary, dense tensor", got, then, TypeError)
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
-def num_observations(x: Tensor, name: str) -> int:
-    """N of datasets `(B, N, *event)`, at least 2."""
-    num = x.shape[1]
-    if num == 0:
-        raise ValueError(
-            f"{name}: expected datasets with at least 2 observations, got an empty "
-            f"dataset (shape {tuple(x.shape)}). Check how the data were read."
-        )
-    if num == 1:
-        raise ValueError(
-            f"{name}: expected datasets with at least 2 observations, got a single observation "
-            f"(shape {tuple(x.shape)}). A distance between distributions needs several "
-            "exchangeable observations in each dataset."
-        )
-    return num
+def _several(x: Tensor, name: str) -> None:
+    """Raise a ValueError unless datasets `(B, N, *event)` have at least 2 observations."""
+    said, shape = "datasets with at least 2 observations", f"(shape {tuple(x.shape)})"
+    if x.shape[1] == 0:
+        raise wrong(name, said, f"an empty dataset {shape}", "Check how the data were read.")
+    if x.shape[1] == 1:
+        then = "A distance between distributions needs several exchangeable observations in each."
+        raise wrong(name, said, f"a single observation {shape}", then)
 
 
 def simulations(x: Tensor, name: str = "x") -> Tensor:
-    """Simulated datasets `(M, N, *event)` with finite values; the others dropped with a warning."""
+    """Return simulated datasets `(M, N, *event)` with at least 2 observations each."""
     if x.dim() < 2:
-        raise ValueError(
-            f"{name}: expected simulated datasets of shape (M, N, *event), got shape "
-            f"{tuple(x.shape)}. Stack the simulated datasets along a first axis."
-        )
+        then = "Stack the simulated datasets along a first axis."
+        said = "simulated datasets of shape (M, N, *event)"
+        raise wrong(name, said, f"shape {tuple(x.shape)}", then)
+    _several(x, name)
     if x.shape[0] and not x[0].numel():
-        num_observations(x, name)
-        raise ValueError(
-            f"{name}: expected observations with at least one element, got shape {tuple(x.shape)}."
-        )
-    num_observations(x, name)
+        raise wrong(name, "observations with at least one element", f"shape {tuple(x.shape)}")
     return x
 
 
-def warn_dropped(dropped: int, total: int) -> None:
-    """Warn once about simulations with NaN or infinite values."""
-    if dropped:
-        warnings.warn(
-            f"x: dropped {dropped} of {total} simulations because they or their summaries hold "
-            "NaN or infinite values. If the simulator fails for some parameters, the posterior "
-            "was trained without them too; check that it was.",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
 def observed(x: Array, event_shape: Sequence[int], name: str = "x") -> tuple[Tensor, bool]:
-    """Observed datasets as a finite batch `(B, N, *event)`, and whether one dataset was given."""
-    x = as_tensor(x, name)
-    event = tuple(event_shape)
+    """Return observed datasets as a finite batch `(B, N, *event)`, and whether one was given."""
+    x, event = as_tensor(x, name), tuple(event_shape)
     single = x.dim() == len(event) + 1
-    if tuple(x.shape) == event and not (single and not event):
-        raise ValueError(
-            f"{name}: expected one dataset of shape (N, {_shape(event)}) or a batch of shape "
-            f"(B, N, {_shape(event)}), got shape {tuple(x.shape)}, which is a single observation. "
-            "A distance between distributions needs at least 2 exchangeable observations."
-        )
-    if (
-        x.dim() not in (len(event) + 1, len(event) + 2)
-        or tuple(x.shape[x.dim() - len(event) :]) != event
-    ):
-        raise ValueError(
-            f"{name}: expected one dataset of shape ({_shape(('N', *event))}) or a batch of shape "
-            f"({_shape(('B', 'N', *event))}), as in the simulations, got shape {tuple(x.shape)}. "
-            "Reshape the observations to the event shape that was simulated."
-        )
+    one, many = (f"({', '.join(map(str, axes))})" for axes in (("N", *event), ("B", "N", *event)))
+    said = f"one dataset of shape {one} or a batch of shape {many}"
+    if tuple(x.shape) == event and event:
+        got = f"shape {tuple(x.shape)}, which is a single observation"
+        then = "A distance between distributions needs at least 2 exchangeable observations."
+        raise wrong(name, said, got, then)
+    if x.dim() - len(event) not in (1, 2) or tuple(x.shape[x.dim() - len(event) :]) != event:
+        then = "Reshape the observations to the event shape that was simulated."
+        raise wrong(name, f"{said}, as in the simulations", f"shape {tuple(x.shape)}", then)
     batch = x[None] if single else x
-    num_observations(batch, name)
+    _several(batch, name)
     if not finite_rows(batch.flatten(1)).all():
-        bad = (~torch.isfinite(batch.flatten(2) if batch.dim() > 2 else batch[..., None])).any(-1)
+        bad = (~torch.isfinite(batch.reshape(*batch.shape[:2], -1))).any(-1)
         dataset, observation = (int(i) for i in bad.nonzero()[0])
-        raise ValueError(
-            f"{name}: expected finite observations, got {int(bad.sum())} observations with NaN or "
-            f"infinite values (the first is observation {observation} of dataset {dataset}). "
-            "Remove these observations, or impute them as the simulator would produce them."
+        got = (
+            f"{int(bad.sum())} observations with NaN or infinite values (the first is observation "
+            f"{observation} of dataset {dataset})"
         )
+        then = "Remove these observations, or impute them as the simulator would produce them."
+        raise wrong(name, "finite observations", got, then)
     return batch, single
 
 
 def within_range(x: Tensor, dtype: torch.dtype, name: str = "x") -> Tensor:
-    """Finite observations that are finite in another precision, too."""
+    """Return finite observations that are finite in another precision, too."""
     largest = torch.finfo(dtype).max
     if torch.finfo(x.dtype).max > largest and x.numel() and x.abs().amax() > largest:
-        raise ValueError(
-            f"{name}: expected observations of at most {largest:.3g}, the largest number of "
-            f"{dtype}, in which the simulations came, got {float(x.abs().amax()):.3g}. Clip such "
-            "observations, or fit to simulations in float64."
+        said = (
+            f"observations of at most {largest:.3g}, the largest number of {dtype}, in which the "
+            "simulations came"
         )
+        then = "Clip such observations, or fit to simulations in float64."
+        raise wrong(name, said, f"{float(x.abs().amax()):.3g}", then)
     return x
 
 
-def summaries(
-    value: Any, num_datasets: int, dim: int | None = None, name: str = "summary"
-) -> Tensor:
-    """What a summary function returned, as `(B, d_s)`."""
-    if isinstance(value, float | int | np.generic):  # such as x.mean(), of an array
-        value = np.asarray(value)
-    s = as_tensor(value, f"{name} (its result)").detach()
-    expected = f"({num_datasets}, {'d_s' if dim is None else dim})"
-    if (
-        s.dim() != 2
-        or s.shape[0] != num_datasets
-        or s.shape[1] == 0
-        or dim not in (None, s.shape[1])
-    ):
-        raise ValueError(
-            f"{name}: expected summaries of shape {expected} for {num_datasets} datasets, got "
-            f"shape {tuple(s.shape)}. A summary maps a batch of datasets (B, N, *event) to "
-            "(B, d_s): for the sample mean that is lambda x: x.mean(1), not x.mean(0); a single "
-            "number for each dataset needs [:, None]."
+def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:
+    """Return a batch of datasets `(B, N, *event)` with at least one observation each."""
+    x, event = as_tensor(value, name), tuple(event_shape)
+    if x.dim() != len(event) + 2 or tuple(x.shape[2:]) != event or not x.shape[1]:
+        axes = ", ".join(map(str, ("B", "N", *event)))
+        then = f"One dataset is {name}[None], a batch of one."
+        said = f"datasets of shape ({axes}) with N at least 1"
+        raise wrong(name, said, f"shape {tuple(x.shape)}", then)
+    return x
+
+
+def parameters(value: Any, prior: Distribution, support: str, name: str = "theta") -> Tensor:
+    """Return parameters `(B, d_theta)` in the support of their prior, described by `support`."""
+    theta, dim = as_tensor(value, name), prior.event_shape.numel()
+    if theta.dim() != 2 or theta.shape[1] != dim:
+        then = f"One parameter vector is {name}[None], a batch of one."
+        raise wrong(name, f"parameters of shape (B, {dim})", f"shape {tuple(theta.shape)}", then)
+    constraint: Any = prior.support
+    inside = torch.isfinite(theta).all(1)
+    if len(theta):  # torch's constraints do not take empty batches
+        inside &= constraint.check(theta)
+    if not inside.all():
+        first = int((~inside).nonzero()[0])
+        got = (
+            f"{int((~inside).sum())} of {len(theta)} outside it (the first is {name}[{first}] = "
+            f"{theta[first].tolist()})"
         )
-    return s
+        then = "Draw them with sample_prior, or drop those outside."
+        raise wrong(name, f"parameters in the support of the prior, {support}", got, then)
+    return theta
+
+
+def rows(value: Tensor, dim: int, name: str) -> Tensor:
+    """Return parameters `(n, d_theta)` to start from, at least one."""
+    if value.dim() != 2 or value.shape[1] != dim or not len(value):
+        said = f"parameters of shape (n, {dim}) with n at least 1"
+        then = "One parameter vector is theta[None]."
+        raise wrong(name, said, f"shape {tuple(value.shape)}", then)
+    return value
+
+
+def start_vector(start: Tensor, dim: int) -> Tensor:
+    """Return a given starting point of the search, as long as a summary."""
+    if start.shape != (dim,):
+        then = "A starting vector is a summary: one number for each summary statistic."
+        raise wrong("starts", f"vectors of length {dim}", f"length {len(start)}", then)
+    return start
 
 
 def finite_rows(x: Tensor) -> Tensor:
-    """Whether all numbers of each row of `(n, D)` are finite, `(n,)`.
+    """Return whether all numbers of each row of `(n, D)` are finite, `(n,)`.
 
     A row whose sum is finite has no other: the sum is one pass over the data, where a look at each
     number takes forty times as long. Only rows that overflow or are not finite are looked at.
@@ -192,20 +352,124 @@ def finite_rows(x: Tensor) -> Tensor:
     return finite
 
 
-def finite_summaries(s: Tensor, name: str = "summary") -> Tensor:
-    """Summaries of observed data, which must be finite."""
-    finite = torch.isfinite(s).all(1)
-    if not finite.all():
-        raise ValueError(
-            f"{name}: expected finite summaries of the observed data, got NaN or infinite values "
-            f"for {int((~finite).sum())} of {len(s)} datasets (the first is dataset "
-            f"{int((~finite).nonzero()[0])}). Check the summary function on that dataset."
+# ---------------------------------------------------------------------------- summaries
+
+
+def summaries(
+    value: Any, num_datasets: int, dim: int | None = None, name: str = "summary"
+) -> Tensor:
+    """Return what a summary function returned, as `(B, d_s)`."""
+    if isinstance(value, float | int | np.generic):  # such as x.mean(), of an array
+        value = np.asarray(value)
+    s = as_tensor(value, f"{name} (its result)").detach()
+    shape, num = tuple(s.shape), num_datasets
+    if len(shape) != 2 or shape[0] != num or not shape[1] or dim not in (None, shape[1]):
+        said = f"summaries of shape ({num}, {'d_s' if dim is None else dim}) for {num} datasets"
+        then = (
+            "A summary maps a batch of datasets (B, N, *event) to (B, d_s): for the sample mean "
+            "that is lambda x: x.mean(1), not x.mean(0); a single number for each dataset needs "
+            "[:, None]."
         )
+        raise wrong(name, said, f"shape {shape}", then)
     return s
 
 
+def finite_summaries(s: Tensor, name: str = "summary") -> Tensor:
+    """Return summaries of observed data, which must be finite."""
+    finite = torch.isfinite(s).all(1)
+    if not finite.all():
+        got = (
+            f"NaN or infinite values for {int((~finite).sum())} of {len(s)} datasets (the first is "
+            f"dataset {int((~finite).nonzero()[0])})"
+        )
+        then = "Check the summary function on that dataset."
+        raise wrong(name, "finite summaries of the observed data", got, then)
+    return s
+
+
+def agree(got: Tensor, expected: Tensor) -> bool:
+    """Return whether two calls gave the same up to float32 rounding; NaN agrees with anything.
+
+    Example:
+        >>> agree(torch.tensor([[1.0, torch.nan]]), torch.tensor([[1.0001, torch.nan]]))
+        True
+    """
+    if got.shape != expected.shape:
+        return False
+    difference = (got - expected).abs()
+    return bool((~torch.isfinite(difference) | (difference <= 1e-4 + 1e-3 * expected.abs())).all())
+
+
+def same_function(name: str, got: Tensor, stored: Tensor) -> None:
+    """Raise a ValueError unless a function given to `load` agrees with that of the fit.
+
+    Arguments:
+        name: Of the argument, `"summary"` or `"representation"`.
+        got: What it gives on a stored dataset.
+        stored: What the function of the fit gave.
+    """
+    if not agree(got.cpu(), stored):
+        first = [value.flatten(0, -2)[0].tolist() for value in (stored, got)]
+        said = f"the function of the fit, which gives {first[0]} on a stored dataset"
+        then = "Pass the same function (and, for a network, the same weights)."
+        raise wrong(name, said, f"one that gives {first[1]}", then)
+
+
+def given_summaries(given: Tensor, computed: Tensor) -> None:
+    """Raise a ValueError unless summaries handed to `fit` are those that the function gives."""
+    if not agree(given, computed):
+        said = f"the summaries that summary(x) gives, {computed[0].tolist()} for the first dataset"
+        then = "Pass summary(x) in the order of x, or leave s out."
+        raise wrong("s", said, given[0].tolist(), then)
+
+
+# ---------------------------------------------------------------------------- settings and fits
+
+
+def search_options(value: Any, kind: type) -> Any:
+    """Return the options of a search, in their own class."""
+    if not isinstance(value, kind):
+        name = kind.__name__
+        then = f"Pass its options to it, for example search=mindist.{name}(reweight=0)."
+        raise wrong("search", f"a {name}", shown(value), then, TypeError)
+    return value
+
+
+def decoder(value: Any, names: Sequence[str]) -> Any:
+    """Return the name of a decoder, or an unfitted decoder."""
+    if isinstance(value, str):
+        return choice(value, names, "decoder")
+    methods = ("fit", "basis", "basis_and_jacobian", "__call__")
+    if isinstance(value, type) or not all(callable(getattr(value, m, None)) for m in methods):
+        said = (
+            f"one of {', '.join(map(repr, names))}, or an unfitted decoder with the methods of "
+            "mindist.protocols.Decoder"
+        )
+        then = "Of a class of decoders pass an instance, such as RidgeDecoder()."
+        raise wrong("decoder", said, shown(value), then, TypeError)
+    return value
+
+
+def representation(value: Any, names: Sequence[str]) -> Any:
+    """Return the name of a representation, or a function."""
+    if isinstance(value, str):
+        return choice(value, names, "representation")
+    if not callable(value):
+        said = (
+            f"one of {', '.join(map(repr, names))}, or a function of observations (n, *event) to "
+            "vectors (n, D)"
+        )
+        raise wrong("representation", said, shown(value), kind=TypeError)
+    return value
+
+
+def bad_bandwidth_rule(rule: object) -> Exception:
+    """Return the error for a bandwidth that is neither a positive number nor a rule we know."""
+    return wrong("bandwidth", BANDWIDTHS, repr(rule))
+
+
 def positive_bandwidth(bandwidth: float) -> float:
-    """A kernel bandwidth above zero."""
+    """Return a kernel bandwidth above zero."""
     if not bandwidth > 0:
         raise ValueError(
             "x: the median distance between simulated observations is 0, so the kernel would have "
@@ -213,24 +477,13 @@ def positive_bandwidth(bandwidth: float) -> float:
             "simulator, or give a positive number as bandwidth."
         )
     if not LEAST_BANDWIDTH < bandwidth < 1 / LEAST_BANDWIDTH:
-        raise ValueError(
-            f"bandwidth: expected between {LEAST_BANDWIDTH} and {1 / LEAST_BANDWIDTH}, got "
-            f"{bandwidth:.3g}. Measure the data in other units, such as x / x.std(), and a "
-            "bandwidth that is a number with them."
+        said = f"between {LEAST_BANDWIDTH} and {1 / LEAST_BANDWIDTH}"
+        then = (
+            "Measure the data in other units, such as x / x.std(), and a bandwidth that is a "
+            "number with them."
         )
+        raise wrong("bandwidth", said, f"{bandwidth:.3g}", then)
     return bandwidth
-
-
-LEAST_BANDWIDTH = 1e-100  # whose square and inverse square are numbers
-BANDWIDTHS = (
-    "a positive number, 'median', a multiple such as '0.5 median', or an efficiency above 0% and "
-    "below 100% such as '95% efficient'"
-)
-
-
-def bad_bandwidth_rule(rule: object) -> ValueError:
-    """The error for a bandwidth that is neither a positive number nor a rule we know."""
-    return ValueError(f"bandwidth: expected {BANDWIDTHS}, got {rule!r}.")
 
 
 def warn_inefficient(share: float, reached: float, multiple: float) -> None:
@@ -245,384 +498,59 @@ def warn_inefficient(share: float, reached: float, multiple: float) -> None:
     )
 
 
-def no_sampling_noise() -> ValueError:
-    """The error for an efficiency of a summary that is the same for all data of a parameter."""
-    return ValueError(
-        "bandwidth: expected a summary with sampling noise, of which an efficiency is a share, got "
-        "one that does not change when observations are drawn again. Choose 'median'."
-    )
-
-
-def level(alpha: float) -> float:
-    """A test's level, between 0 and 1."""
-    value = number(alpha, "alpha", "a level between 0 and 1 such as 0.05")
-    if not 0 < value < 1:
-        raise ValueError(
-            f"alpha: expected a level between 0 and 1, got {alpha}. The usual is 0.05."
-        )
-    return value
-
-
-def search_options(value: Any, kind: type) -> Any:
-    """Options of a search, in their own class."""
-    if not isinstance(value, kind):
-        raise TypeError(
-            f"search: expected a {kind.__name__}, got {_shown(value)}. Pass its options to it, for "
-            f"example search=mindist.{kind.__name__}(reweight=0)."
-        )
-    return value
-
-
-def decoder(value: Any, names: Sequence[str]) -> Any:
-    """The name of a decoder, or an unfitted decoder."""
-    if isinstance(value, str):
-        return choice(value, names, "decoder")
-    methods = ("fit", "basis", "basis_and_jacobian", "__call__")
-    if isinstance(value, type) or not all(callable(getattr(value, m, None)) for m in methods):
-        words = ", ".join(map(repr, names))
-        raise TypeError(
-            f"decoder: expected one of {words}, or an unfitted decoder with the methods of "
-            f"mindist.protocols.Decoder, got {_shown(value)}. Of a class of decoders pass an "
-            "instance, such as RidgeDecoder()."
-        )
-    return value
-
-
-def representation(value: Any, names: Sequence[str]) -> Any:
-    """The name of a representation, or a function."""
-    if isinstance(value, str):
-        return choice(value, names, "representation")
-    if not callable(value):
-        words = ", ".join(map(repr, names))
-        raise TypeError(
-            f"representation: expected one of {words}, or a function of observations (n, *event) "
-            f"to vectors (n, D), got {_shown(value)}."
-        )
-    return value
+def no_sampling_noise() -> Exception:
+    """Return the error for an efficiency of a summary that has no sampling noise."""
+    said = "a summary with sampling noise, of which an efficiency is a share"
+    got = "one that does not change when observations are drawn again"
+    return wrong("bandwidth", said, got, "Choose 'median'.")
 
 
 def enough_to_fit(num_simulations: int) -> int:
-    """How many simulations a decoder is fitted to: some to learn from, some to judge by."""
+    """Return how many simulations a decoder is fitted to: some to learn from, some to judge by."""
     if num_simulations < 2:
-        raise ValueError(
-            "x: expected some hundreds of simulated datasets, 380 to detect at alpha = 0.05, got "
-            f"so few that {num_simulations} are left to fit a decoder to. Simulate more."
-        )
+        said = "some hundreds of simulated datasets, 380 to detect at alpha = 0.05"
+        got = f"so few that {num_simulations} are left to fit a decoder to"
+        raise wrong("x", said, got, "Simulate more.")
     return num_simulations
 
 
 def calibration_size(num_simulations: int, fraction: float, alpha: float) -> int:
-    """How many simulations to hold out, enough for a p-value of alpha to be possible."""
+    """Return how many simulations to hold out, enough for a p-value of alpha to be possible."""
     held_out = int(fraction * num_simulations)
     needed = math.ceil(1 / alpha - 1 - 1e-9)
     if held_out < needed:
-        raise ValueError(
-            f"x: expected at least {math.ceil(needed / fraction)} simulated datasets, got "
-            f"{num_simulations}. {fraction:.0%} of them are held out to calibrate detection, and "
-            f"at alpha = {alpha} a p-value needs {needed} of these. Simulate more, or raise alpha."
+        then = (
+            f"{fraction:.0%} of them are held out to calibrate detection, and at alpha = {alpha} a "
+            f"p-value needs {needed} of these. Simulate more, or raise alpha."
         )
+        said = f"at least {math.ceil(needed / fraction)} simulated datasets"
+        raise wrong("x", said, num_simulations, then)
     return held_out
 
 
-def integer(value: Any, name: str) -> int:
-    """A whole number of any integer type.
-
-    Example:
-        >>> integer(np.int64(3), "seed"), integer(torch.tensor(3), "seed")
-        (3, 3)
-    """
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: expected a whole number, got {_shown(value)}.") from None
-
-
-def seed(value: Any, name: str = "seed") -> int:
-    """A whole number that torch's generators take."""
-    if not -(2**63) <= integer(value, name) < 2**64:
-        raise ValueError(
-            f"{name}: expected a whole number of at most 64 bits, got {value}. Take it modulo "
-            "2**64."
+def warn_dropped(dropped: int, total: int) -> None:
+    """Warn once about simulations with NaN or infinite values."""
+    if dropped:
+        warnings.warn(
+            f"x: dropped {dropped} of {total} simulations because they or their summaries hold "
+            "NaN or infinite values. If the simulator fails for some parameters, the posterior "
+            "was trained without them too; check that it was.",
+            UserWarning,
+            stacklevel=4,
         )
-    return integer(value, name)
-
-
-def number(value: Any, name: str, expected: str = "a number") -> float:
-    """A real number of any type: not text, not None, not True, not an array of several.
-
-    Example:
-        >>> number(np.float32(0.5), "alpha"), number(torch.tensor(2), "alpha")
-        (0.5, 2.0)
-        >>> number("5%", "alpha")
-        Traceback (most recent call last):
-            ...
-        TypeError: alpha: expected a number, got '5%'.
-    """
-    try:
-        if isinstance(value, str | bytes | bool | np.bool_):
-            raise TypeError
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name}: expected {expected}, got {_shown(value)}.") from None
-
-
-def seconds(value: Any, name: str) -> float:
-    """A time of at least 0."""
-    time = number(value, name, "a number of seconds, or None for no limit")
-    if not time >= 0:
-        raise ValueError(f"{name}: expected at least 0 seconds, got {value}.")
-    return time
-
-
-def flag(value: Any, name: str) -> bool:
-    """True or False: a text such as "no" would count as true.
-
-    Example:
-        >>> flag("no", "local")
-        Traceback (most recent call last):
-            ...
-        TypeError: local: expected True or False, got 'no'.
-    """
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name}: expected True or False, got {_shown(value)}.")
-    return bool(value)
-
-
-def device(value: Any, name: str = "device") -> torch.device:
-    """A device of torch that this machine has.
-
-    Example:
-        >>> device("gpu")
-        Traceback (most recent call last):
-            ...
-        ValueError: device: expected a device of torch such as 'cpu', 'cuda' or 'cuda:1', got 'gpu'.
-    """
-    try:
-        made = torch.device(value)
-    except (RuntimeError, TypeError):
-        raise ValueError(
-            f"{name}: expected a device of torch such as 'cpu', 'cuda' or 'cuda:1', got "
-            f"{_shown(value)}."
-        ) from None
-    # torch reads the index of a device as a number of 8 bits: "cuda:999" has index -25.
-    if made.type == "cuda" and not 0 <= (made.index or 0) < torch.cuda.device_count():
-        raise ValueError(
-            f"{name}: expected a device that torch can use here, got {_shown(value)}; torch sees "
-            f"{torch.cuda.device_count()} CUDA devices. Pass 'cpu', or install a build of torch "
-            "and a driver for this GPU."
-        )
-    return made
-
-
-def sizes(value: Any, name: str = "sample_shape") -> tuple[int, ...]:
-    """A shape: whole numbers of at least 0 in a tuple, not one number.
-
-    Example:
-        >>> sizes(5)
-        Traceback (most recent call last):
-            ...
-        TypeError: sample_shape: expected a shape, a tuple of whole numbers, got 5. Pass (5,).
-    """
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        hint = f" Pass ({value},)." if isinstance(value, int) else " One axis of 5 is (5,)."
-        raise TypeError(
-            f"{name}: expected a shape, a tuple of whole numbers, got {_shown(value)}.{hint}"
-        )
-    shape = tuple(integer(size, name) for size in value)
-    if any(size < 0 for size in shape):
-        raise ValueError(f"{name}: expected numbers of at least 0, got {shape}.")
-    return shape
-
-
-def _shown(value: Any) -> str:
-    """A value as an error shows it: short, and what it is where that says more."""
-    if isinstance(value, Tensor | np.ndarray):
-        return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    text = repr(value)
-    return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."
-
-
-def even(value: int, name: str) -> int:
-    """A positive even number, such as one cosine and one sine for each frequency."""
-    if integer(value, name) < 2 or value % 2:
-        raise ValueError(
-            f"{name}: expected a positive even number (a cosine and a sine for each "
-            f"frequency), got {value}."
-        )
-    return value
-
-
-def choice(value: str, allowed: Sequence[str], name: str) -> str:
-    """One of a few words."""
-    if not isinstance(value, str) or value not in allowed:
-        words = ", ".join(map(repr, allowed))
-        raise ValueError(f"{name}: expected one of {words}, got {_shown(value)}.")
-    return value
-
-
-def _shape(sizes: Sequence[object]) -> str:
-    return ", ".join(str(size) for size in sizes)
-
-
-def agree(got: Tensor, expected: Tensor) -> bool:
-    """Whether two calls gave the same summaries, up to float32 rounding; NaN agrees with anything.
-
-    Example:
-        >>> agree(torch.tensor([[1.0, torch.nan]]), torch.tensor([[1.0001, torch.nan]]))
-        True
-    """
-    if got.shape != expected.shape:
-        return False
-    difference = (got - expected).abs()
-    return bool((~torch.isfinite(difference) | (difference <= 1e-4 + 1e-3 * expected.abs())).all())
-
-
-def same_summary(got: Tensor, stored: Tensor) -> None:
-    """A summary function given to `load` must agree with the one used at the fit."""
-    if not agree(got.cpu(), stored):
-        raise ValueError(
-            f"summary: expected the function that this estimator was fitted with, which gives "
-            f"{stored[0].tolist()} on a stored dataset, got one that gives {got[0].tolist()}. Pass "
-            "the same function (and, for a network, the same weights)."
-        )
-
-
-def same_representation(got: Tensor, stored: Tensor) -> None:
-    """A function given to `load` as representation must agree with the one used at the fit."""
-    if not agree(got.cpu(), stored):
-        raise ValueError(
-            "representation: expected the function that this estimator was fitted with, which "
-            f"gives {stored[0, 0].tolist()} for a stored observation, got one that gives "
-            f"{got[0, 0].tolist()}. Pass the same function (and, for a network, the same weights)."
-        )
-
-
-def given_summaries(given: Tensor, computed: Tensor) -> None:
-    """Summaries handed to `fit` must be those that the summary function gives."""
-    if not agree(given, computed):
-        raise ValueError(
-            f"s: expected the summaries that summary(x) gives, {computed[0].tolist()} for the "
-            f"first dataset, got {given[0].tolist()}. Pass summary(x) in the order of x, or leave "
-            "s out."
-        )
-
-
-def start_vector(start: Tensor, dim: int) -> Tensor:
-    """A given starting point of the search, as long as a summary."""
-    if start.shape != (dim,):
-        raise ValueError(
-            f"starts: expected vectors of length {dim}, got length {len(start)}. A starting vector "
-            "is a summary: one number for each summary statistic."
-        )
-    return start
-
-
-def parameters(value: Any, prior: Distribution, support: str, name: str = "theta") -> Tensor:
-    """Parameters `(B, d_theta)` in the support of their prior, which `support` says in words."""
-    theta, dim = as_tensor(value, name), prior.event_shape.numel()
-    if theta.dim() != 2 or theta.shape[1] != dim:
-        raise ValueError(
-            f"{name}: expected parameters of shape (B, {dim}), got shape {tuple(theta.shape)}. "
-            f"One parameter vector is {name}[None], a batch of one."
-        )
-    constraint: Any = prior.support
-    inside = torch.isfinite(theta).all(1)
-    if len(theta):  # torch's constraints do not take empty batches
-        inside &= constraint.check(theta)
-    if not inside.all():
-        first = int((~inside).nonzero()[0])
-        raise ValueError(
-            f"{name}: expected parameters in the support of the prior, {support}, got "
-            f"{int((~inside).sum())} of {len(theta)} outside it (the first is {name}[{first}] = "
-            f"{theta[first].tolist()}). Draw them with sample_prior, or drop those outside."
-        )
-    return theta
-
-
-def rows(value: Tensor, dim: int, name: str) -> Tensor:
-    """Parameters `(n, d_theta)` to start from, at least one."""
-    if value.dim() != 2 or value.shape[1] != dim or not len(value):
-        raise ValueError(
-            f"{name}: expected parameters of shape (n, {dim}) with n at least 1, got shape "
-            f"{tuple(value.shape)}. One parameter vector is theta[None]."
-        )
-    return value
-
-
-def fraction(epsilon: float, name: str = "epsilon") -> float:
-    """A contaminated fraction, from 0 to 1."""
-    value = number(epsilon, name, "a fraction from 0 to 1")
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name}: expected a fraction from 0 to 1, got {epsilon}. 10% is 0.1.")
-    return value
-
-
-def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:
-    """A batch of datasets `(B, N, *event)` with at least one observation each."""
-    x, event = as_tensor(value, name), tuple(event_shape)
-    if x.dim() != len(event) + 2 or tuple(x.shape[2:]) != event or not x.shape[1]:
-        raise ValueError(
-            f"{name}: expected datasets of shape ({_shape(('B', 'N', *event))}) with N at least 1, "
-            f"got shape {tuple(x.shape)}. One dataset is {name}[None], a batch of one."
-        )
-    return x
-
-
-def positive(value: int, name: str) -> int:
-    """A whole number of at least 1, perhaps written as 3.0."""
-    real = number(value, name, "a whole number of at least 1")
-    if not (real >= 1 and real.is_integer()):
-        raise ValueError(f"{name}: expected a whole number of at least 1, got {value}.")
-    return int(value)
-
-
-def size(num_observations: int | None, default: int) -> int:
-    """How many observations of each dataset to simulate."""
-    return positive(default if num_observations is None else num_observations, "num_observations")
-
-
-def coordinates(value: Any, name: str = "coordinates") -> Tensor:
-    """Positions `(C, 3, A)` of the atoms of a molecule in its conformations."""
-    if not isinstance(value, Tensor) or value.dim() != 3 or value.shape[1] != 3:
-        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(
-            f"{name}: expected one tensor of shape (C, 3, A), C conformations of A atoms with x, "
-            f"y, z in Angstrom, got {got}. Stack the conformations along a first axis, and "
-            "transpose them if the atoms come before x, y, z."
-        )
-    if not value.numel() or not torch.isfinite(value).all():
-        raise ValueError(
-            f"{name}: expected at least one atom and finite coordinates, got shape "
-            f"{tuple(value.shape)} with NaN, infinite or no values. Drop such atoms from all "
-            "conformations."
-        )
-    return value
-
-
-def ends(value: tuple[float, float], name: str) -> tuple[float, float]:
-    """The ends of an interval of positive numbers."""
-    if len(value) != 2 or not 0 < value[0] <= value[1] < math.inf:
-        raise ValueError(
-            f"{name}: expected the ends (low, high) of an interval with 0 < low <= high, got "
-            f"{value}. A fixed value v is (v, v)."
-        )
-    return value
 
 
 def same_shapes(chunks: Sequence[Tensor]) -> None:
-    """Simulated datasets must all have the same shape."""
+    """Raise a ValueError unless all simulated datasets have the same shape."""
     for chunk in chunks[1:]:
         if chunk.shape[1:] != chunks[0].shape[1:]:
-            raise ValueError(
-                f"x: expected every simulated dataset to have shape {tuple(chunks[0].shape[1:])}, "
-                f"got a chunk with datasets of shape {tuple(chunk.shape[1:])}. Simulate alike; "
-                "each item of an iterator is a chunk (m, N, *event), not one dataset."
-            )
+            said = f"every simulated dataset to have shape {tuple(chunks[0].shape[1:])}"
+            got = f"a chunk with datasets of shape {tuple(chunk.shape[1:])}"
+            then = "Simulate alike; each item of an iterator is a chunk (m, N, *event)."
+            raise wrong("x", said, got, then)
 
 
-def no_simulations() -> ValueError:
-    """The error for nothing to fit to."""
-    return ValueError(
-        "x: expected simulated datasets, got none with finite values. Check the simulator and the "
-        "summary for NaN."
-    )
+def no_simulations() -> Exception:
+    """Return the error for nothing to fit to."""
+    then = "Check the simulator and the summary for NaN."
+    return wrong("x", "simulated datasets", "none with finite values", then)

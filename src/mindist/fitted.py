@@ -230,9 +230,9 @@ class Fitted:
                 raise record.refuse("detector", f"statistics of {len(kernels)} kernels")
         if "probe.seen" in record.tensors:
             seen = record.tensor("probe.seen", "1 N D")
-            checks.same_representation(embedding.represent(probe_x), seen)
+            checks.same_function("representation", embedding.represent(probe_x), seen)
         summarise = Summariser(summary, record.flag("numpy_summary"), probe_s.shape[1])
-        checks.same_summary(summarise(probe_x), probe_s)
+        checks.same_function("summary", summarise(probe_x), probe_s)
         return cls(
             embedding,
             wide,

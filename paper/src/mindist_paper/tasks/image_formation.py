@@ -106,7 +106,7 @@ class Microscope:
         checks.positive(self.num_pixels, "num_pixels")
         checks.positive(self.padding, "padding")
         for name in ("sigma", "defocus", "b_factor", "snr"):
-            checks.ends(getattr(self, name), name)
+            interval(getattr(self, name), name)
 
     def draw(self, num: int, generator: torch.Generator) -> tuple[View, Tensor]:
         """Nuisance parameters and white noise `(num, P, P)` of images.
@@ -274,3 +274,13 @@ def share_out(points: Tensor, cell: float) -> tuple[Tensor, Tensor]:
             grid[:, i * side + j :].scatter_add_(1, index, row[:, 0] * column[:, 1])
     nodes = (torch.arange(side) - half).to(points) * cell
     return grid.view(-1, side, side), nodes
+
+
+def interval(value: tuple[float, float], name: str) -> tuple[float, float]:
+    """Return the ends of an interval of positive numbers."""
+    if len(value) != 2 or not 0 < value[0] <= value[1] < math.inf:
+        raise ValueError(
+            f"{name}: expected the ends (low, high) of an interval with 0 < low <= high, got "
+            f"{value}. A fixed value v is (v, v)."
+        )
+    return value

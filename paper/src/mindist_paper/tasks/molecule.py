@@ -17,11 +17,11 @@ import os
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mindist import checks
 from mindist.threads import one_thread
 
 HSP90_SHA256 = "218c48ca3b409124960f735304863a9b15406815ea08afe01a0bdea1fb9aeb22"
@@ -51,7 +51,7 @@ class Molecule:
     coordinates: Tensor = field(repr=False)
 
     def __post_init__(self) -> None:
-        checks.coordinates(self.coordinates)
+        checked_coordinates(self.coordinates)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Molecule):
@@ -95,7 +95,7 @@ class Molecule:
                 f"torch.load cannot read ({type(error).__name__}). Save the coordinates with "
                 "torch.save(coordinates, path)."
             ) from error
-        coordinates = checks.coordinates(coordinates, f"path ({path})")
+        coordinates = checked_coordinates(coordinates, f"path ({path})")
         return cls(path.stem if name is None else name, coordinates.float())
 
 
@@ -230,3 +230,21 @@ def _step(beads: Tensor, centre: Tensor, generator: torch.Generator) -> Tensor:
     crowding = (CLEARANCE - distances.amin(1)).clamp(min=0)
     best: Tensor = candidates[(2 * excess + crowding).argmin()]
     return best
+
+
+def checked_coordinates(value: Any, name: str = "coordinates") -> Tensor:
+    """Return positions `(C, 3, A)` of the atoms of a molecule in its conformations."""
+    if not isinstance(value, Tensor) or value.dim() != 3 or value.shape[1] != 3:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(
+            f"{name}: expected one tensor of shape (C, 3, A), C conformations of A atoms with x, "
+            f"y, z in Angstrom, got {got}. Stack the conformations along a first axis, and "
+            "transpose them if the atoms come before x, y, z."
+        )
+    if not value.numel() or not torch.isfinite(value).all():
+        raise ValueError(
+            f"{name}: expected at least one atom and finite coordinates, got shape "
+            f"{tuple(value.shape)} with NaN, infinite or no values. Drop such atoms from all "
+            "conformations."
+        )
+    return value
