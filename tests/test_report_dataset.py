@@ -153,13 +153,19 @@ def test_without_a_posterior_the_page_says_how_to_get_the_rest(tmp_path, mds_sma
 @pytest.mark.parametrize("event", [(), (1,), (3,), (12, 2), (9, 10), (1, 9, 10)])
 def test_data_of_every_shape_have_a_page(tmp_path, event):
     x = torch.randn(400, 12, *event, generator=torch.Generator().manual_seed(0))
+    powers = torch.arange(1.0, 1 + max(1, len(event)))  # one to three summaries
     mds = mindist.MinimumDistance(
-        lambda x: x.flatten(1).mean(1, keepdim=True), num_features=16, representation="raw"
+        lambda x: x.flatten(1).mean(1, keepdim=True) ** powers,
+        num_features=16,
+        representation="raw",
     ).fit(x)
     x_obs = x[0].clone()
     x_obs[:3] = 30.0
     path = write_report(tmp_path / "r.html", result=mds.adapt(x_obs), x=x_obs, mds=mds)
-    assert path.stat().st_size < 2**20
+    page = path.read_text(encoding="utf-8")
+    assert len(page) < 2**20
+    assert "&lt;" not in page  # figures are not escaped
+    assert [tag for tag, _ in read(page).seen].count("svg") == 4
 
 
 def test_results_and_data_that_do_not_belong_together_are_an_error(mds_small, x_obs, tmp_path):

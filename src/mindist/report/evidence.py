@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 from mindist.report.style import ADAPTED, CLOUD, GREY, OBSERVED, REFERENCE, numbered, plain
 
@@ -202,6 +203,7 @@ def plot_null_distance(
         at = max(float(value or 0), floor)
         axes.axvline(at, color=colour, linestyle=line, linewidth=2, label=label)
     axes.set(title="Distance", xlabel="squared distance", ylabel="simulated datasets", xscale="log")
+    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))  # labels of more run into each other
     axes.legend(fontsize=9, loc="best")
     return axes
 

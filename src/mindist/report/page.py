@@ -133,7 +133,7 @@ def inline_figure(
     svg = themed(buffer.getvalue().decode(), name, alt)
     if grid > 2:
         # On a phone each panel keeps a width of 9 rem: the figure scrolls in a box of its own.
-        svg = Markup(svg.replace("<svg ", f'<svg style="--least: {9 * grid}rem" ', 1))
+        svg = Markup(str(svg).replace("<svg ", f'<svg style="--least: {9 * grid}rem" ', 1))
         box = '<div class="scroll" tabindex="0" role="region" aria-label="Figure: {}">{}</div>'
         svg = Markup(box).format(alt, svg)
     below = Markup("<figcaption>{}</figcaption>").format(caption) if caption else ""
