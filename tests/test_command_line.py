@@ -21,9 +21,8 @@ from typer.testing import CliRunner
 from mindist import SimulationBank
 from mindist.cli import app
 from mindist.cli.artefacts import noted
-from mindist.cli.errors import extra
-from mindist.cli.status import CommandError
-from mindist.cli.tables import write_table
+from mindist.cli.errors import CommandError, extra
+from mindist.cli.output import write_table
 
 MODEL = """
 import numpy as np

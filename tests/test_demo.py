@@ -7,17 +7,17 @@ import pytest
 from mindist.demo import Sizes, draw_figure, errors_by_epsilon, format_table, train
 from mindist.tasks import GaussianTask
 
-SIZES = Sizes(simulations=4_000, test_datasets=100, posterior_samples=200, epsilons=(0.0, 0.2))
+SIZES = Sizes(simulations=3_000, test_datasets=100, posterior_samples=200, epsilons=(0.0, 0.2))
 
 
 @pytest.fixture(scope="module")
 def methods():
-    return train(GaussianTask(), SIZES, progress=False)
+    return train(GaussianTask(), SIZES)
 
 
 @pytest.mark.slow
 def test_the_table_shows_a_wrong_posterior_and_a_better_one(methods):
-    table = errors_by_epsilon(GaussianTask(), methods, SIZES, progress=False)
+    table = errors_by_epsilon(GaussianTask(), methods, SIZES)
     clean, dirty = table[0.0], table[0.2]
     # The exact posterior mean has a mean RMSE of .0886 (Rayleigh, N = 100); 100 datasets: 5%.
     assert clean["NPE"] == pytest.approx(0.0886, rel=0.2)

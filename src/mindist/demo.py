@@ -1,4 +1,4 @@
-"""`make demo`: a contaminated dataset, a wrong posterior, and the right one, in a minute or two.
+"""`make demo`: a contaminated dataset, a wrong posterior, and the right one, in a minute.
 
 Trains a small neural posterior on the Gaussian task and fits both presets to the same simulations.
 Prints the mean RMSE of the posterior mean on test datasets by contaminated fraction, and draws the
@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from mindist.minimum_distance import MinimumDistance
-from mindist.posteriors import RobustPosterior
+from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors.sbi_bridge import train_npe
 from mindist.report import (
     new_figure,
@@ -33,14 +32,15 @@ from mindist.report.style import ADAPTED, OBSERVED
 from mindist.tasks import GaussianTask
 
 FIGURE = Path("results/demo/figure1.png")
-SEEDS = 10  # as many as are used, or more
+SEEDS = 10  # seeds of a run: those of the next begin after them
+PAPER_SIMULATIONS = 10_000
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much to simulate; the defaults take about a minute on two cores."""
+    """How much to simulate; the defaults take half a minute on two cores."""
 
-    simulations: int = 10_000
+    simulations: int = 4_000
     test_datasets: int = 100
     posterior_samples: int = 500
     epsilons: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
@@ -57,12 +57,12 @@ class Methods:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out.
+    """The result of a run.
 
     Arguments:
         table: Mean RMSE of the posterior mean, by contaminated fraction and method.
-        figure: Where Figure 1 is.
-        seconds: What it took.
+        figure: Path of Figure 1.
+        seconds: Time taken.
     """
 
     table: dict[float, dict[str, float]]
@@ -71,80 +71,75 @@ class Outcome:
 
 
 def train(
-    task: GaussianTask,
-    sizes: Sizes,
-    *,
-    seed: int = 0,
-    progress: bool = True,
-    tell: Callable[[str], None] | None = None,
+    task: GaussianTask, sizes: Sizes, *, seed: int = 0, tell: Callable[[str], None] | None = None
 ) -> Methods:
-    """Simulate, train the posterior, fit both presets; show progress bars, or say what is done."""
+    """Simulate, train the posterior, fit both presets; tell what is done."""
     generator = torch.Generator().manual_seed(SEEDS * seed)
     theta = task.sample_prior(sizes.simulations, generator)
     x = task.simulate(theta, generator=generator)
-    steps = tqdm(total=3, desc="Offline", disable=not progress)
+    begin = time.monotonic()
 
     def done(what: str) -> None:
-        steps.set_postfix_str(f"done: {what}")
-        steps.update()
-        if not progress and tell is not None:
-            tell(f"  {what}: done")
+        nonlocal begin
+        if tell is not None:
+            tell(f"  {what} ({time.monotonic() - begin:.0f} s)")
+        begin = time.monotonic()
 
-    # A mixture density network is the quickest posterior of sbi that is accurate here.
+    # A mixture density network in large steps is the quickest posterior that is accurate here: its
+    # mean RMSE on clean data is .092, that of the exact posterior .089.
     npe = train_npe(
         task.prior,
         theta,
         task.summary(x),
         density_estimator="mdn",
-        learning_rate=2e-3,
+        learning_rate=5e-3,
+        batch_size=400,
         seed=SEEDS * seed + 1,
     )
     done("neural posterior")
-    default = MinimumDistance(task.summary).fit(x, progress=progress)
+    default = MinimumDistance(task.summary).fit(x)
     done("mindist default")
-    paper = MinimumDistance.paper(task.summary).fit(x, progress=progress)
+    paper = MinimumDistance.paper(task.summary).fit(x)
     done("mindist paper preset")
-    steps.close()
     return Methods(npe, RobustPosterior(npe, paper), RobustPosterior(npe, default))
 
 
 def errors_by_epsilon(
-    task: GaussianTask, methods: Methods, sizes: Sizes, *, seed: int = 0, progress: bool = True
+    task: GaussianTask, methods: Methods, sizes: Sizes, *, seed: int = 0, progress: bool = False
 ) -> dict[float, dict[str, float]]:
-    """Mean RMSE of the posterior mean for every method, by contaminated fraction."""
+    """Return the mean RMSE of the posterior mean for every method, by contaminated fraction."""
     generator = torch.Generator().manual_seed(SEEDS * seed + 2)
     theta = task.sample_prior(sizes.test_datasets, generator)
     x = task.simulate(theta, generator=generator)
+    shape = (sizes.posterior_samples,)
 
     def npe_at(s: Tensor) -> Tensor:
-        shape = (sizes.posterior_samples,)
         samples: Tensor = methods.npe.sample_batched(
             shape, x=s, max_sampling_batch_size=sizes.posterior_samples, show_progress_bars=False
         )
         return samples
 
-    def robust(posterior: RobustPosterior, x_obs: Tensor) -> Tensor:
-        return posterior.sample_batched((sizes.posterior_samples,), x_obs)
+    def rmse(samples: Tensor) -> float:
+        return float((samples.mean(0) - theta).square().mean(-1).sqrt().mean())
 
     table = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEEDS * seed + 3)
         for epsilon in tqdm(sizes.epsilons, "Testing", disable=not progress):
             x_obs = task.contaminate(x, epsilon, generator=generator)
-            samples = {
-                "NPE": npe_at(task.summary(x_obs)),
-                "MDS, paper preset": robust(methods.paper, x_obs),
-                "MDS, default": robust(methods.default, x_obs),
-                "oracle summary": npe_at(task.summary(x)),
+            table[epsilon] = {
+                "NPE": rmse(npe_at(task.summary(x_obs))),
+                "MDS, paper preset": rmse(methods.paper.sample_batched(shape, x_obs)),
+                "MDS, default": rmse(methods.default.sample_batched(shape, x_obs)),
+                "oracle summary": rmse(npe_at(task.summary(x))),
             }
-            table[epsilon] = {k: _rmse(v, theta) for k, v in samples.items()}
     return table
 
 
 def draw_figure(
     task: GaussianTask, methods: Methods, path: Path = FIGURE, *, seed: int = 0
 ) -> Path:
-    """The three panels of the paper's Figure 1."""
+    """Draw the three panels of the paper's Figure 1."""
     generator = torch.Generator().manual_seed(SEEDS * seed + 4)
     theta = torch.tensor([[-0.5, 0.5]])
     x = task.simulate(theta, generator=generator)[0]
@@ -172,7 +167,7 @@ def draw_figure(
 
 
 def format_table(table: Mapping[float, Mapping[str, float]]) -> str:
-    """Rows are contaminated fractions, columns are methods."""
+    """Return a table as text: rows are contaminated fractions, columns are methods."""
     names = list(next(iter(table.values())))
     lines = ["epsilon  " + "  ".join(f"{name:>17}" for name in names)]
     for epsilon, row in table.items():
@@ -190,17 +185,16 @@ def run(
     """Run the demo and say what came out.
 
     Arguments:
-        seed: Of everything random.
+        seed: Seed of everything random.
         figure: Where to draw the paper's Figure 1.
         sizes: How much to simulate.
         tell: Told each line.
     """
     start, task, sizes = time.monotonic(), GaussianTask(), sizes or Sizes()
-    progress = sys.stderr.isatty()
     tell("Location of a 2-d Gaussian from 100 observations. A fraction epsilon of them is wrong.")
-    tell(f"Training on {sizes.simulations:,} simulations ...")
-    methods = train(task, sizes, seed=seed, progress=progress, tell=tell)
-    table = errors_by_epsilon(task, methods, sizes, seed=seed, progress=progress)
+    tell(f"Training on {sizes.simulations:,} simulations (the paper: {PAPER_SIMULATIONS:,}) ...")
+    methods = train(task, sizes, seed=seed, tell=tell)
+    table = errors_by_epsilon(task, methods, sizes, seed=seed, progress=sys.stderr.isatty())
     tell(f"\nMean RMSE of the posterior mean over {sizes.test_datasets} datasets:\n")
     tell(format_table(table))
     path = draw_figure(task, methods, figure, seed=seed)
@@ -211,8 +205,3 @@ def run(
 
 if __name__ == "__main__":
     run()
-
-
-def _rmse(samples: Tensor, theta: Tensor) -> float:
-    """Return the error of posterior means of samples `(S, B, d_theta)`, averaged over datasets."""
-    return float((samples.mean(0) - theta).square().mean(-1).sqrt().mean())

@@ -9,16 +9,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from mindist.cli.adapt import adapt
-from mindist.cli.check import check
+from mindist.cli.check import adapt, check
 from mindist.cli.demo import demo
-from mindist.cli.errors import spoken
-from mindist.cli.fit import fit
+from mindist.cli.errors import UsageError, spoken
+from mindist.cli.fit import fit, train
 from mindist.cli.report import report
 from mindist.cli.sample import sample
 from mindist.cli.simulate import simulate
-from mindist.cli.status import UsageError
-from mindist.cli.train import train
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
 
@@ -50,12 +47,12 @@ class Commands(TyperGroup):
     """Commands whose errors are sentences."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As of Typer; --debug may stand anywhere, such as at the end of a line that failed."""
+        """Parse; --debug may stand anywhere, such as at the end of a line that failed."""
         rest = [word for word in args if word != "--debug"]
         return super().parse_args(ctx, ["--debug"] * (len(rest) < len(args)) + rest)
 
     def invoke(self, ctx: Any) -> Any:
-        """As of Typer."""
+        """Run the command; turn known errors into messages."""
         with spoken(debug=ctx.params.get("debug", False)):
             return super().invoke(ctx)
 
@@ -87,10 +84,7 @@ def main(
     """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
 
 
-OF_DATA: tuple[Callable[..., None], ...] = (simulate, fit, train, check, adapt, sample, report)
-for function in (*OF_DATA, demo):
+for function in (simulate, fit, train, check, adapt, sample, report, demo):
     app.command(rich_help_panel=PAPER if function is demo else DATA)(function)
 for name, explained in ELSEWHERE.items():
     app.command(name, rich_help_panel=PAPER)(_installed(name, explained))
-
-__all__ = ["app"]

@@ -10,12 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mindist.cli.status import CommandError, UsageError
+from mindist.cli.errors import CommandError, UsageError, extra
+from mindist.cli.output import say
 from mindist.cli.user_code import load_user_code
 
 NOTE = "command.json"
 WRITERS = {"MinimumDistance": "mindist fit", "NeuralPosterior": "mindist train"}
 MAX_TEXT = 200  # characters of a note that are shown
+POSTERIORS = "a folder that `mindist train` wrote, file.py:name, or a pickle of sbi's with --trust"
 
 
 def write_note(folder: Path, **words: str | None) -> None:
@@ -26,12 +28,7 @@ def write_note(folder: Path, **words: str | None) -> None:
 
 
 def noted(folder: Path, option: str) -> str | None:
-    """What was typed for an option; printable, short, and from a file that anybody may have made.
-
-    Arguments:
-        folder: The artefact.
-        option: Such as `"summary"`.
-    """
+    """Return what was typed for an option: short and printable, for anybody may have written it."""
     from mindist.storage import read_json
 
     try:
@@ -39,14 +36,12 @@ def noted(folder: Path, option: str) -> str | None:
     except (OSError, ValueError):
         return None
     text = words.get(option) if isinstance(words, dict) else None
-    if not isinstance(text, str) or not text.isprintable():
-        return None
-    return text[:MAX_TEXT]
+    return text[:MAX_TEXT] if isinstance(text, str) and text.isprintable() else None
 
 
 def open_bank(folder: Path) -> Any:
-    """A complete bank, or an error that says what to do."""
-    from mindist.simulation.bank import SimulationBank
+    """Open a complete bank, or raise an error that says what to do."""
+    from mindist import SimulationBank
 
     if not folder.exists():
         raise UsageError(f"BANK: there is no folder {folder}. `mindist simulate` makes one.")
@@ -64,23 +59,14 @@ def open_bank(folder: Path) -> Any:
 def load_estimator(
     folder: Path, summary: str | None, *, alpha: float | None = None, seed: int | None = None
 ) -> Any:
-    """The fitted `MinimumDistance` in a folder.
-
-    Arguments:
-        folder: What `mindist fit` wrote.
-        summary: Name of the summary function.
-        alpha: Another level than it was fitted with.
-        seed: Another seed.
-    """
+    """Load the fitted `MinimumDistance` in a folder, with another level or seed where given."""
     check_artefact(folder, "MDS", "mindist fit")
     function = load_user_code(need_summary(summary, noted(folder, "summary"), folder), "--summary")
-    from mindist.minimum_distance import MinimumDistance
+    from mindist import MinimumDistance
 
     mds = MinimumDistance.load(folder, function)
-    if alpha is not None:
-        mds.alpha = alpha
-    if seed is not None:
-        mds.seed = seed
+    mds.alpha = mds.alpha if alpha is None else alpha
+    mds.seed = mds.seed if seed is None else seed
     return mds
 
 
@@ -104,7 +90,7 @@ def check_artefact(folder: Path, argument: str, command: str) -> None:
 
 
 def _kind(file: Path) -> str | None:
-    """What an artefact says that it is; whether that is true is found out when it is loaded."""
+    """Return what an artefact says that it is; loading it finds out whether that is true."""
     from mindist.storage import read_json
 
     if not file.is_file():
@@ -114,18 +100,66 @@ def _kind(file: Path) -> str | None:
 
 
 def need_summary(summary: str | None, known: str | None = None, folder: Path | None = None) -> str:
-    """The name of the summary function, or an error that says which it was."""
+    """Return the name of the summary function, or raise an error that says which it was."""
     if summary is not None:
         return summary
     hint = f" {folder} was made with --summary {known}." if known else ""
     raise UsageError(f"Name the summary function: --summary file.py:name.{hint}")
 
 
-__all__ = [
-    "check_artefact",
-    "load_estimator",
-    "need_summary",
-    "noted",
-    "open_bank",
-    "write_note",
-]
+def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> Any:
+    """Load a posterior over summaries.
+
+    Arguments:
+        posterior: A folder, a name of Python code, or a pickle.
+        prior: The prior of a folder's posterior.
+        trust: Whether to unpickle.
+    """
+    if posterior is None:
+        raise UsageError(f"Name the posterior: --posterior, {POSTERIORS}.")
+    path = Path(posterior)
+    if path.is_dir():
+        return _trained(path, prior)
+    if path.is_file():
+        return _pickled(path, trust=trust)
+    if ":" in posterior:
+        return load_user_code(posterior, "--posterior")
+    raise UsageError(f"--posterior: expected {POSTERIORS}; there is no {posterior}.")
+
+
+def load_prior(name: str) -> Any:
+    """Load the user's prior as one that sbi takes."""
+    thing = load_user_code(name, "--prior")
+    with extra("sbi"):
+        from mindist.posteriors.sbi_training import as_distribution
+    prior, bounded = as_distribution(thing)
+    if not bounded:
+        say(
+            "Note: the prior is a function, of which the bounds are not known: posterior samples "
+            "are not cut off at them. A torch distribution as the prior would do that."
+        )
+    return prior
+
+
+def _trained(path: Path, prior: str | None) -> Any:
+    check_artefact(path, "--posterior", "mindist train")
+    if prior is None:
+        known = noted(path, "prior")
+        hint = f" {path} was trained with --prior {known}." if known else ""
+        raise UsageError(f"Name the prior of the posterior: --prior file.py:name.{hint}")
+    loaded = load_prior(prior)
+    with extra("sbi"):
+        from mindist.posteriors.sbi_storage import load_posterior as load
+    return load(path, loaded)[0]
+
+
+def _pickled(path: Path, *, trust: bool) -> Any:
+    from mindist.posteriors import load_pickled_posterior
+
+    if not trust:
+        raise UsageError(
+            f"--posterior: {path} is a pickle, and to load one is to run the program in it: "
+            "whoever wrote the file can do with it all that you can do on this machine. If you "
+            "made it yourself, or trust whoever did and the way it came, add --trust."
+        )
+    return load_pickled_posterior(path, trust=True)

@@ -1,47 +1,52 @@
-"""`mindist check`: could these data have come from the simulator? For scripts, by exit status."""
+"""`mindist check` and `mindist adapt`: could the data have come from the simulator, and if not?"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from mindist.cli import options
 from mindist.cli.artefacts import load_estimator
-from mindist.cli.options import (
-    Alpha,
-    Columns,
-    DataFile,
-    DataOptions,
-    DatasetColumn,
-    Json,
-    Key,
-    MdsFolder,
-    Missing,
-    MissingValues,
-    Summary,
+from mindist.cli.errors import FAILURE, MISSPECIFIED
+from mindist.cli.output import (
+    MAX_LISTED,
+    TABLES,
+    adaptation_values,
+    bar,
+    check_suffix,
+    detection_values,
+    number,
+    print_json,
+    print_table,
+    print_verdicts,
+    say,
+    waiting,
+    write_table,
 )
-from mindist.cli.output import bar, print_json, waiting
-from mindist.cli.status import MISSPECIFIED
-from mindist.cli.verdicts import detection_values, print_verdicts
+
+SUMMARIES = ("s_obs", "s_star")
 
 
 def check(
-    mds: MdsFolder,
-    data: DataFile,
-    summary: Summary = None,
-    columns: Columns = None,
-    dataset_column: DatasetColumn = None,
-    key: Key = None,
-    missing: MissingValues = Missing.ERROR,
-    alpha: Alpha = None,
-    json: Json = False,
+    mds: options.MdsFolder,
+    data: options.DataFile,
+    summary: options.Summary = None,
+    columns: options.Columns = None,
+    dataset_column: options.DatasetColumn = None,
+    key: options.Key = None,
+    missing: options.MissingValues = options.Missing.ERROR,
+    alpha: options.Alpha = None,
+    json: options.Json = False,
 ) -> None:
     """Test observed data against the simulations. Status 0: none misspecified; 3: some are."""
     with waiting("Loading"):
         estimator = load_estimator(mds, summary, alpha=alpha)
-        options = DataOptions(data, columns, dataset_column, key, missing)
-        observed = options.read(estimator.event_shape)
-    rows = detect_all(estimator, observed)
+        about = options.DataOptions(data, columns, dataset_column, key, missing)
+        observed = about.read(estimator.event_shape)
+    rows = _detect_all(estimator, observed)
     found = any(row["misspecified"] for row in rows)
     if json:
         print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
@@ -51,8 +56,8 @@ def check(
         raise typer.Exit(MISSPECIFIED)
 
 
-def detect_all(mds: Any, observed: Any) -> list[dict[str, Any]]:
-    """What detection says of each dataset, in order."""
+def _detect_all(mds: Any, observed: Any) -> list[dict[str, Any]]:
+    """Detect in batches; return the values of each dataset, in order."""
     found: dict[int, dict[str, Any]] = {}
     with bar(len(observed), "Checking") as shown:
         for batch in observed.batches():
@@ -64,4 +69,153 @@ def detect_all(mds: Any, observed: Any) -> list[dict[str, Any]]:
     return [found[index] for index in sorted(found)]
 
 
-__all__ = ["check"]
+def adapt(
+    mds: options.MdsFolder,
+    data: options.DataFile,
+    summary: options.Summary = None,
+    columns: options.Columns = None,
+    dataset_column: options.DatasetColumn = None,
+    key: options.Key = None,
+    missing: options.MissingValues = options.Missing.ERROR,
+    alpha: options.Alpha = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Adapt every dataset, misspecified or not.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Table of datasets: .csv or .parquet; a row for each.")
+    ] = None,
+    observations: Annotated[
+        Path | None,
+        typer.Option(help="Table of observations: .csv or .parquet; weight and outlier score."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the search; else as fitted.", min=0)] = None,
+    json: options.Json = False,
+) -> None:
+    """Find the summaries with which to query a posterior, and which observations are wrong."""
+    check_suffix(out, "--out", TABLES)
+    check_suffix(observations, "--observations", TABLES)
+    with waiting("Loading"):
+        estimator = load_estimator(mds, summary, alpha=alpha, seed=seed)
+        about = options.DataOptions(data, columns, dataset_column, key, missing)
+        observed = about.read(estimator.event_shape)
+    found = _adapt_all(estimator, observed, force=force, details=observations is not None)
+    if out is not None:
+        write_table(out, found.table())
+    if observations is not None:
+        write_table(observations, found.observations)
+    if json:
+        print_json("adapt", alpha=estimator.alpha, datasets=found.rows, failures=found.failures)
+    else:
+        _print(found, estimator.alpha, [path for path in (out, observations) if path is not None])
+    if found.failures:
+        raise typer.Exit(FAILURE)
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What was found about datasets.
+
+    Arguments:
+        rows: JSON values of each dataset.
+        observations: Columns of a table of observations, where it was asked for.
+        failures: Name and message of datasets about which nothing was found.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    observations: dict[str, list[Any]] = field(default_factory=dict)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return columns with a row for each dataset; a column for each number of a summary."""
+        if not self.rows:
+            return {}
+        plain = [key for key in self.rows[0] if key not in SUMMARIES]
+        columns = {key: [row[key] for row in self.rows] for key in plain}
+        columns["outliers"] = [len(row["outliers"]) for row in self.rows]
+        for name in SUMMARIES:
+            for i in range(len(self.rows[0][name])):
+                columns[f"{name}_{i}"] = [row[name][i] for row in self.rows]
+        return columns
+
+    def add_observations(self, name: Any, result: Any) -> None:
+        """Add the observations of a dataset to their table."""
+        weights = result.weights.tolist()
+        values = {
+            "dataset": [name] * len(weights),
+            "observation": list(range(len(weights))),
+            "weight": weights,
+            "outlier_score": result.outlier_score.tolist(),
+            "outlier": result.outliers.tolist(),
+        }
+        for key, column in values.items():
+            self.observations.setdefault(key, []).extend(column)
+
+
+def _adapt_all(mds: Any, observed: Any, *, force: bool, details: bool) -> Adapted:
+    """Adapt each dataset; list those that fail."""
+    found, seen = Adapted(), set()
+    stream = mds.adapt_stream(observed, force=force)
+    with bar(len(observed), "Adapting") as shown:
+        for index, result in stream:
+            name, n_obs = observed.names[index], observed.lengths[index]
+            found.rows.append(adaptation_values(name, n_obs, result))
+            seen.add(index)
+            if details:
+                found.add_observations(name, result)
+            shown.update()
+    for failure in stream.report.failures:
+        if failure.index not in seen:
+            name = observed.names[failure.index]
+            found.failures.append({"dataset": name, "message": failure.message})
+    return found
+
+
+def _print(found: Adapted, alpha: float, written: list[Path]) -> None:
+    if found.rows:
+        print_verdicts(found.rows, alpha)
+    if len(found.rows) == 1:
+        _print_one(found.rows[0])
+    else:
+        _print_many([row for row in found.rows if row["adapted"]])
+    for failure in found.failures:
+        say(f"Error: dataset {failure['dataset']}: {failure['message']}")
+    for path in written:
+        print(f"Written: {path}")
+
+
+def _print_one(values: dict[str, Any]) -> None:
+    """Say what was done about one dataset, with observations counted from 0 as in Python."""
+    print(f"{values['message'][:1].upper()}{values['message'][1:]}.")
+    pairs = zip(values["s_obs"], values["s_star"], strict=True)
+    rows = [(f"s_{i}", number(a), number(b)) for i, (a, b) in enumerate(pairs)]
+    rows.append(("distance", number(values["distance_obs"]), number(values["distance_star"])))
+    print_table(("", "observed", "used"), rows)
+    if values["adapted"]:
+        print(
+            f"Contaminated share: {number(values['epsilon'])} "
+            f"(standard error {number(values['epsilon_error'])})."
+        )
+    outliers, n_obs = values["outliers"], values["n_obs"]
+    if not outliers:
+        print(f"None of the {n_obs} observations is an outlier.")
+        return
+    listed = ", ".join(map(str, outliers[:MAX_LISTED])) + (", ..." if outliers[MAX_LISTED:] else "")
+    print(f"Outliers: {len(outliers)} of {n_obs} observations, counted from 0: {listed}.")
+
+
+def _print_many(adapted: list[dict[str, Any]]) -> None:
+    """Say what was done about the datasets that were adapted."""
+    if not adapted:
+        return
+    cells = [
+        (
+            str(row["dataset"]),
+            number(row["epsilon"]),
+            str(len(row["outliers"])),
+            *(f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES),
+        )
+        for row in adapted[:MAX_LISTED]
+    ]
+    title = f"Adapted, the first {MAX_LISTED}:" if len(adapted) > MAX_LISTED else "Adapted:"
+    columns = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
+    print_table(columns, cells, title=title)

@@ -1,31 +1,93 @@
-"""Errors as sentences: what a command says when it fails, and with which status it leaves."""
+"""Errors as sentences: what a command says when it fails, and with which status it leaves.
+
+The package's messages speak of Python arguments, which have other names on the command line.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from mindist.cli.status import FAILURE, CommandError, StoppedError, UsageError
-from mindist.cli.user_code import place_in_user_code
-from mindist.cli.wording import in_words_of_the_command
+FAILURE, USAGE_ERROR, MISSPECIFIED, INTERRUPTED = 1, 2, 3, 130  # 0: fine, or well specified
 
 # What mindist and the libraries below it raise with a text that is meant to be read.
 MEANT_TO_BE_READ = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
 
+USER_FILES: set[Path] = set()  # named on the command line: their errors are the user's
+
+# The argument at the head of a message, and what a command calls it; "" where the sentence that
+# follows says it all.
+HEADS = {
+    "path": "",
+    "missing": "",
+    "columns": "--columns: ",
+    "dataset": "--dataset-column: ",
+    "key": "--key: ",
+    "out": "--out: ",
+    "summary": "--summary: ",
+    "posterior": "--posterior: ",
+    "prior": "PRIOR: ",
+    "simulator": "SIMULATOR: ",
+    "trust": "",
+    "x": "",
+    "alpha": "--alpha: ",
+    "bandwidth": "--bandwidth: ",
+    "representation": "--representation: ",
+    "theta_names": "--names: ",
+    "names": "--names: ",
+}
+PHRASES = {
+    "Pass missing='drop' to leave": "Use --missing drop to leave",
+    "Choose them with columns=[...]": "Choose them with --columns NAME,NAME",
+    "Choose it with columns=[...]": "Choose it with --columns NAME",
+    "; say which of the two it takes by vectorised=True or False": "",
+    "Choose its columns with columns=[...]": "Choose its columns with --columns NAME,NAME",
+    "pass a larger max_bytes": "read it in Python with a larger max_bytes",
+    "Name one, key=": "Name one with --key ",
+    "pass trust=True": "add --trust",
+    "or raise alpha": "or raise --alpha",
+    "prior: expected one of parameters": "--prior: expected one of parameters",
+    "keep='data'": "--keep data",
+    "time_limit": "--time-limit",
+    "The same call": "The same command",
+    "the same call": "the same command",
+    "Call mindist.simulate again with the same arguments: it continues": (
+        "Run the `mindist simulate` that began it again: it continues"
+    ),
+    "The call of mindist.simulate that wrote it": "The `mindist simulate` that wrote it",
+}
+
+
+class CommandError(Exception):
+    """Something went wrong: status 1."""
+
+    status = FAILURE
+
+
+class UsageError(CommandError):
+    """The command line asks for something that cannot be: status 2, and nothing was done."""
+
+    status = USAGE_ERROR
+
+
+class StoppedError(CommandError):
+    """Ctrl-C, with what to do next: status 130."""
+
+    status = INTERRUPTED
+
 
 @contextmanager
 def spoken(*, debug: bool) -> Iterator[None]:
-    """Turn every error inside into a message on stderr and a status, or with debug into itself.
-
-    Arguments:
-        debug: Let errors through, with their tracebacks.
-    """
+    """Turn every error inside into a message on stderr and a status; debug lets it through."""
     try:
         with one_line_warnings():
             yield
@@ -47,7 +109,7 @@ def leave(error: Exception) -> None:
 
 
 def describe(error: Exception) -> str:
-    """An error as a sentence, and where in the user's own code it arose."""
+    """Return an error as a sentence, and where in the user's own code it arose."""
     text, kind = str(error).strip(), type(error).__name__
     if isinstance(error, CommandError):
         return text
@@ -63,6 +125,33 @@ def describe(error: Exception) -> str:
     )
 
 
+def place_in_user_code(error: BaseException) -> str | None:
+    """Say where in the user's files an error arose; None if it did not arise there."""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename) in USER_FILES:
+        return Path(error.filename).name
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename) in USER_FILES]
+    if not own:
+        return None
+    where = f"{Path(own[-1].filename).name}, line {own[-1].lineno}"
+    return f"{where}," if own[-1].name == "<module>" else f"{own[-1].name} ({where})"
+
+
+def in_words_of_the_command(text: str) -> str:
+    """Return a message of the package as it reads on the command line.
+
+    Example:
+        >>> in_words_of_the_command("missing: 1 of 9 is NaN. Pass missing='drop' to leave it out.")
+        '1 of 9 is NaN. Use --missing drop to leave it out.'
+    """
+    for phrase, words in PHRASES.items():
+        text = text.replace(phrase, words)
+    head = re.match(r"(\w+): ", text)
+    if head is not None and head[1] in HEADS:
+        text = HEADS[head[1]] + text[head.end() :]
+    return text
+
+
 @contextmanager
 def extra(name: str) -> Iterator[None]:
     """Turn the failure of an import inside into the name of the extra to install.
@@ -72,7 +161,7 @@ def extra(name: str) -> Iterator[None]:
         ...     import no_such_library
         Traceback (most recent call last):
             ...
-        mindist.cli.status.CommandError: no_such_library is not installed. Install it with: pip ...
+        mindist.cli.errors.CommandError: no_such_library is not installed. Install it with: pip ...
     """
     try:
         yield
@@ -112,13 +201,10 @@ def check_choice(value: str, known: Sequence[str], what: str) -> None:
         >>> check_choice("gausian", ["gaussian", "sir"], "task")
         Traceback (most recent call last):
             ...
-        mindist.cli.status.UsageError: Unknown task 'gausian'. Did you mean 'gaussian'? Known: ...
+        mindist.cli.errors.UsageError: Unknown task 'gausian'. Did you mean 'gaussian'? Known: ...
     """
     if value in known:
         return
     close = difflib.get_close_matches(value, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     raise UsageError(f"Unknown {what} '{value}'.{hint} Known: {', '.join(known)}.")
-
-
-__all__ = ["check_choice", "extra", "interruptible", "spoken"]

@@ -1,4 +1,4 @@
-"""`mindist fit`: from a bank of simulations to a fitted estimator."""
+"""`mindist fit` and `mindist train`: from a bank of simulations to an estimator and a posterior."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from mindist.cli.artefacts import need_summary, open_bank, write_note
-from mindist.cli.errors import extra
-from mindist.cli.options import BankFolder, Json, Summary
-from mindist.cli.output import number, on_terminal, print_json, say, waiting
+from mindist.cli import options
+from mindist.cli.artefacts import load_prior, need_summary, open_bank, write_note
+from mindist.cli.errors import UsageError, check_choice, extra
+from mindist.cli.output import number, on_terminal, print_json, prints_to_stderr, say, waiting
 from mindist.cli.simulate import number_or_word
-from mindist.cli.status import UsageError
 from mindist.cli.user_code import load_user_code
 
+MAX_EPOCHS = 2**31 - 1
 EMBEDDING = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")
 
 
@@ -28,9 +28,9 @@ class Preset(str, Enum):
 
 
 def fit(
-    bank: BankFolder,
+    bank: options.BankFolder,
     out: Annotated[Path, typer.Option(help="Folder of the fitted estimator.")],
-    summary: Summary = None,
+    summary: options.Summary = None,
     preset: Annotated[
         Preset, typer.Option(help="The best we know, or the paper to the letter (--keep data).")
     ] = Preset.DEFAULT,
@@ -52,7 +52,7 @@ def fit(
     seed: Annotated[
         int | None, typer.Option(help="Of everything random; else as of the bank.", min=0)
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
     with waiting("Opening the bank"), extra("bank"):
@@ -74,7 +74,7 @@ def fit(
     mds.fit(simulations, progress=on_terminal())
     mds.save(out)
     write_note(out, summary=name, bank=str(bank))
-    _print(mds, simulations, out, time.monotonic() - begin, json=json)
+    _print_fit(mds, simulations, out, time.monotonic() - begin, json=json)
 
 
 def _own_name(bank: Any) -> str | None:
@@ -95,7 +95,7 @@ def _estimator(summary: Any, bank: Any, preset: Preset, given: dict[str, Any]) -
     return MinimumDistance(summary, **{k: stored[k] for k in EMBEDDING if k in stored} | given)
 
 
-def _print(mds: Any, bank: Any, out: Path, seconds: float, *, json: bool) -> None:
+def _print_fit(mds: Any, bank: Any, out: Path, seconds: float, *, json: bool) -> None:
     fitted = mds.fitted_
     facts: dict[str, Any] = {
         "datasets": len(bank),
@@ -118,4 +118,50 @@ def _print(mds: Any, bank: Any, out: Path, seconds: float, *, json: bool) -> Non
     )
 
 
-__all__ = ["fit"]
+def train(
+    bank: options.BankFolder,
+    out: Annotated[Path, typer.Option(help="Folder of the posterior.")],
+    prior: options.Prior = None,
+    density_estimator: Annotated[
+        str, typer.Option(help="One of sbi's: nsf, maf, mdn, zuko_nsf, ...")
+    ] = "nsf",
+    max_epochs: Annotated[
+        int | None, typer.Option(help="At most; else until it no longer improves.", min=1)
+    ] = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Train a neural posterior (sbi's NPE) on the summaries of a bank."""
+    if prior is None:
+        raise UsageError("Name the prior that the bank was simulated with: --prior file.py:name.")
+    with waiting("Loading sbi"), extra("cli"):
+        from mindist.posteriors.sbi_storage import ESTIMATORS, save_posterior
+        from mindist.posteriors.sbi_training import check_prior, train_npe
+    check_choice(density_estimator, ESTIMATORS, "density estimator")
+    simulations = open_bank(bank)
+    distribution = load_prior(prior)
+    check_prior(distribution, simulations.theta.shape[1:], "bank")
+    begin = time.monotonic()
+    with prints_to_stderr():
+        posterior = train_npe(
+            distribution,
+            simulations,
+            density_estimator=density_estimator,
+            max_num_epochs=max_epochs or MAX_EPOCHS,
+            seed=seed,
+            show_progress=on_terminal(),
+        )
+    save_posterior(out, posterior, density_estimator=density_estimator)
+    write_note(out, prior=prior, bank=str(bank))
+    _print_train(simulations, out, density_estimator, time.monotonic() - begin, json=json)
+
+
+def _print_train(bank: Any, out: Path, estimator: str, seconds: float, *, json: bool) -> None:
+    sizes = {"datasets": len(bank), "dim_theta": bank.theta.shape[1], "dim_s": bank.s.shape[1]}
+    if json:
+        print_json("train", out=out, density_estimator=estimator, **sizes, seconds=seconds)
+        return
+    print(
+        f"Trained on {sizes['datasets']:,} datasets: {sizes['dim_theta']} parameters given "
+        f"{sizes['dim_s']} summaries ({estimator}). It is in {out} ({seconds:.0f} s)."
+    )

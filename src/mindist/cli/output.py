@@ -1,33 +1,40 @@
-"""What commands print: words or a JSON document on stdout, everything else on stderr."""
+"""What commands print and write: words or a JSON document on stdout, all else on stderr; tables."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from mindist.cli.errors import CommandError, UsageError, extra
+
 DELAY = 2.0  # seconds before a bar is shown: what is quicker needs none
 PLAIN_WIDTH = 160  # of tables in a file or a pipe
+MAX_LISTED = 20  # datasets, or outliers, that are listed in words
+TABLES = (".csv", ".parquet")
 
 
 def say(text: str) -> None:
-    """A line for people who wait, on stderr."""
+    """Print a line for people who wait, on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches stderr."""
+    """Return whether somebody watches stderr."""
     return sys.stderr.isatty()
 
 
 def print_json(command: str, **values: Any) -> None:
-    """One JSON document: what the command was, the version, and the result; NaN becomes null."""
+    """Print one JSON document: the command, the version, and the result; NaN becomes null."""
     from mindist import __version__
 
     document = {"command": command, "mindist": __version__, **values}
@@ -35,7 +42,7 @@ def print_json(command: str, **values: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON has, of tensors, arrays, paths and whatever else."""
+    """Return values that JSON has, of tensors, arrays, paths and whatever else."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -50,7 +57,7 @@ def _plain(value: Any) -> Any:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
 ) -> None:
-    """A table on stdout; all columns but the first are numbers, to the right."""
+    """Print a table on stdout; all columns but the first are numbers, to the right."""
     if title is not None:
         print(title)
     table = Table(box=None, pad_edge=False)
@@ -62,12 +69,12 @@ def print_table(
 
 
 def console() -> Console:
-    """Stdout, as wide as the terminal, or wide enough for a file."""
+    """Return stdout, as wide as the terminal, or wide enough for a file."""
     return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
 
 
 def bar(total: int, what: str) -> Any:
-    """A bar with the time left, on a terminal, if it takes more than two seconds."""
+    """Make a bar with the time left, on a terminal, if it takes more than two seconds."""
     from tqdm.auto import tqdm
 
     return tqdm(desc=what, total=total, delay=DELAY, disable=not on_terminal(), leave=False)
@@ -75,7 +82,7 @@ def bar(total: int, what: str) -> Any:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """A moving sign on a terminal, for steps of which nobody knows how long they take."""
+    """Show a moving sign on a terminal, for steps of which nobody knows how long they take."""
     if not on_terminal():
         yield
         return
@@ -91,7 +98,7 @@ def prints_to_stderr() -> Iterator[None]:
 
 
 def number(value: Any) -> str:
-    """Four digits.
+    """Return four significant digits.
 
     Example:
         >>> number(0.123456), number(1234567)
@@ -100,25 +107,96 @@ def number(value: Any) -> str:
     return f"{float(value):.4g}"
 
 
-def vector(values: Any) -> str:
-    """A few numbers in brackets.
+def detection_values(name: Any, n_obs: int, detection: Any) -> dict[str, Any]:
+    """Return a detection of one dataset as JSON values."""
+    return {
+        "dataset": name,
+        "n_obs": n_obs,
+        "misspecified": bool(detection.misspecified),
+        "p_value": float(detection.p_value),
+        "distance_obs": float(detection.distance_obs),
+        "threshold": detection.threshold,
+        "s_obs": detection.s_obs.tolist(),
+    }
+
+
+def adaptation_values(name: Any, n_obs: int, result: Any) -> dict[str, Any]:
+    """Return an adaptation of one dataset as JSON values."""
+    return detection_values(name, n_obs, result) | {
+        "adapted": bool(result.adapted),
+        "status": result.status.name.lower(),
+        "message": result.message,
+        "s_star": result.s_star.tolist(),
+        "distance_star": float(result.distance_star),
+        "epsilon": float(result.epsilon),
+        "epsilon_error": float(result.epsilon_error),
+        "outliers": result.outliers.nonzero().flatten().tolist(),
+    }
+
+
+def print_verdicts(rows: list[dict[str, Any]], alpha: float) -> None:
+    """Say whether datasets could have come from the simulator; of many, which could not."""
+    if len(rows) == 1:
+        p, level = rows[0]["p_value"], number(alpha)
+        verdict = "Misspecified: only" if rows[0]["misspecified"] else "Not misspecified:"
+        said = f"{100 * p:.2g}% of simulated datasets look as odd as this one"
+        print(f"{verdict} {said} (p-value {number(p)}, level {level}).")
+        return
+    found = sorted((r for r in rows if r["misspecified"]), key=lambda row: row["p_value"])
+    print(
+        f"{len(found)} of {len(rows)} datasets are misspecified; were none, about "
+        f"{number(alpha * len(rows))} would be called so by chance (level {number(alpha)})."
+    )
+    if found:
+        shown = found[:MAX_LISTED]
+        cells = [(str(r["dataset"]), str(r["n_obs"]), number(r["p_value"])) for r in shown]
+        title = None if shown == found else f"The {len(shown)} of them with the lowest p-values:"
+        print_table(("dataset", "observations", "p-value"), cells, title=title)
+
+
+def check_suffix(path: Path | None, option: str, known: Sequence[str]) -> None:
+    """Refuse a name of which the format is not known, and a folder that is not there, at once."""
+    if path is None:
+        return
+    if path.suffix.lower() not in known:
+        raise UsageError(
+            f"{option}: expected a file whose name ends in {', '.join(known)}, got {path.name!r}."
+        )
+    if not path.parent.is_dir():
+        raise UsageError(f"{option}: there is no folder {path.parent}. Make it first.")
+
+
+def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write columns of equal length to a file that ends in .csv or .parquet.
 
     Example:
-        >>> vector([1.0, 0.25])
-        '[1, 0.25]'
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "x.csv"
+        >>> write_table(path, {"name": ["a", "b"], "value": [0.5, 1.0]})
+        >>> path.read_text().splitlines()
+        ['name,value', 'a,0.5', 'b,1.0']
     """
-    return f"[{', '.join(number(value) for value in values)}]"
+    from mindist.storage import write_whole
+
+    content = _csv(columns) if path.suffix.lower() == ".csv" else _parquet(columns)
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
-__all__ = [
-    "bar",
-    "console",
-    "number",
-    "on_terminal",
-    "print_json",
-    "print_table",
-    "prints_to_stderr",
-    "say",
-    "vector",
-    "waiting",
-]
+def _csv(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return stream.getvalue().encode()
+
+
+def _parquet(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    with extra("files"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    sink = io.BytesIO()
+    pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), sink)
+    return sink.getvalue()

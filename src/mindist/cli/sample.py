@@ -1,79 +1,80 @@
-"""`mindist sample`: draws from the posterior at the adapted summary."""
+"""`mindist sample`: draws from the posterior at the adapted summary, in words and in files."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mindist.cli.artefacts import load_estimator
-from mindist.cli.options import (
-    Alpha,
-    Columns,
-    DataFile,
-    DataOptions,
-    DatasetColumn,
-    Json,
-    Key,
-    MdsFolder,
-    Missing,
-    MissingValues,
-    Posterior,
-    Prior,
-    Seed,
-    Summary,
-    ThetaNames,
-    Trust,
-    split,
+from mindist.cli import options
+from mindist.cli.artefacts import load_estimator, load_posterior
+from mindist.cli.errors import UsageError, extra
+from mindist.cli.output import (
+    MAX_LISTED,
+    TABLES,
+    bar,
+    check_suffix,
+    detection_values,
+    number,
+    print_json,
+    print_table,
+    print_verdicts,
+    waiting,
+    write_table,
 )
-from mindist.cli.output import bar, number, print_json, print_table, waiting
-from mindist.cli.posterior import load_posterior
-from mindist.cli.samples import FORMATS, NETCDF, check_room, write_netcdf, write_samples
-from mindist.cli.status import UsageError
-from mindist.cli.tables import check_suffix
-from mindist.cli.verdicts import MAX_LISTED, detection_values, print_verdicts
 
+NETCDF, NUMPY = ".nc", ".npy"
+FORMATS = (NETCDF, *TABLES, NUMPY)
 QUANTILES = (0.05, 0.5, 0.95)
 STATISTICS = ("mean", "sd", "q05", "q50", "q95")
 
 
 def sample(
-    mds: MdsFolder,
-    data: DataFile,
-    posterior: Posterior = None,
-    summary: Summary = None,
-    prior: Prior = None,
-    trust: Trust = False,
+    mds: options.MdsFolder,
+    data: options.DataFile,
+    posterior: options.Posterior = None,
+    summary: options.Summary = None,
+    prior: options.Prior = None,
+    trust: options.Trust = False,
     num: Annotated[int, typer.Option(help="Samples for each dataset.", min=1)] = 1_000,
-    names: ThetaNames = None,
-    columns: Columns = None,
-    dataset_column: DatasetColumn = None,
-    key: Key = None,
-    missing: MissingValues = Missing.ERROR,
-    alpha: Alpha = None,
+    names: options.ThetaNames = None,
+    columns: options.Columns = None,
+    dataset_column: options.DatasetColumn = None,
+    key: options.Key = None,
+    missing: options.MissingValues = options.Missing.ERROR,
+    alpha: options.Alpha = None,
     out: Annotated[
         Path | None, typer.Option(help="File of samples: .nc (ArviZ), .csv, .parquet or .npy.")
     ] = None,
-    seed: Seed = 0,
-    json: Json = False,
+    seed: options.Seed = 0,
+    json: options.Json = False,
 ) -> None:
     """Draw from the robust posterior: at the observed summary, or the adapted one if need be."""
     check_suffix(out, "--out", FORMATS)
     with waiting("Loading"):
+        from mindist import RobustPosterior
+
         estimator = load_estimator(mds, summary, alpha=alpha)
-        options = DataOptions(data, columns, dataset_column, key, missing)
-        observed = options.read(estimator.event_shape)
-        robust = robust_posterior(load_posterior(posterior, prior, trust=trust), estimator)
-    check_room(out, observed, data)
-    drawn = draw_all(robust, observed, num, seed)
+        about = options.DataOptions(data, columns, dataset_column, key, missing)
+        observed = about.read(estimator.event_shape)
+        robust = RobustPosterior(load_posterior(posterior, prior, trust=trust), estimator)
+    if out is not None and out.suffix.lower() in (NETCDF, NUMPY) and len(observed) > 1:
+        raise UsageError(
+            f"--out: a {out.suffix} file holds the samples of one dataset, and {data} has "
+            f"{len(observed)}. Write a .csv or .parquet, which has a column `dataset`."
+        )
+    drawn = _draw_all(robust, observed, num, seed)
     labels = parameter_names(names, drawn[0].shape[1])
     if out is not None and out.suffix.lower() == NETCDF:
-        write_netcdf(out, robust, observed[0], num_samples=num, names=labels, seed=seed)
+        with extra("arviz"):
+            stored = robust.to_arviz(observed[0], num_samples=num, names=labels, seed=seed)
+        stored.to_netcdf(str(out))
     elif out is not None:
-        write_samples(out, drawn, labels, observed.names)
+        _write(out, drawn, labels, observed.names)
     rows = [
-        row | {"num_samples": len(samples), "posterior": statistics(samples, labels)}
+        row | {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
         for row, samples in zip(_detections(robust, observed), drawn, strict=True)
     ]
     if json:
@@ -82,15 +83,8 @@ def sample(
         _print(rows, estimator.alpha, out)
 
 
-def robust_posterior(posterior: Any, mds: Any) -> Any:
-    """The posterior behind the estimator."""
-    from mindist.posteriors import RobustPosterior
-
-    return RobustPosterior(posterior, mds)
-
-
-def draw_all(robust: Any, observed: Any, num: int, seed: int) -> list[Any]:
-    """Samples `(num, d_theta)` for each dataset, each from a seed of its own."""
+def _draw_all(robust: Any, observed: Any, num: int, seed: int) -> list[Any]:
+    """Draw samples `(num, d_theta)` for each dataset, each from a seed of its own."""
     drawn = []
     with bar(len(observed), "Sampling") as shown:
         for index, x in enumerate(observed):
@@ -100,13 +94,13 @@ def draw_all(robust: Any, observed: Any, num: int, seed: int) -> list[Any]:
 
 
 def parameter_names(names: str | None, dim: int) -> list[str]:
-    """What the parameters are called.
+    """Return what the parameters are called.
 
     Example:
         >>> parameter_names(None, 2), parameter_names("mean, sd", 2)
         (['theta_0', 'theta_1'], ['mean', 'sd'])
     """
-    labels = [f"theta_{i}" for i in range(dim)] if names is None else split(names)
+    labels = [f"theta_{i}" for i in range(dim)] if names is None else options.split(names)
     if len(labels) != dim or len(set(labels)) != dim:
         raise UsageError(
             f"--names: expected {dim} different names, separated by commas, got {names!r}."
@@ -114,8 +108,24 @@ def parameter_names(names: str | None, dim: int) -> list[str]:
     return labels
 
 
-def statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
-    """Mean, standard deviation and quantiles of each parameter; none of no samples."""
+def _write(out: Path, drawn: Sequence[Any], names: list[str], datasets: Any) -> None:
+    """Write samples as a table, or those of one dataset as an array."""
+    if out.suffix.lower() == NUMPY:
+        import numpy as np
+
+        np.save(out, drawn[0].numpy())
+        return
+    rows = [row for samples in drawn for row in samples.tolist()]
+    columns: dict[str, list[Any]] = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    if len(drawn) > 1:
+        sizes = zip(datasets, drawn, strict=True)
+        which = [name for name, samples in sizes for _ in range(len(samples))]
+        columns = {"dataset": which, **columns}
+    write_table(out, columns)
+
+
+def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
+    """Return mean, standard deviation and quantiles of each parameter; none of no samples."""
     import torch
 
     if len(samples) < 2:
@@ -123,15 +133,14 @@ def statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
     values = samples.double()
     levels = torch.tensor(QUANTILES, dtype=values.dtype)
     rows = torch.cat([values.mean(0)[None], values.std(0)[None], values.quantile(levels, 0)])
-    columns = rows.T.tolist()
     return [
         {"name": name} | dict(zip(STATISTICS, column, strict=True))
-        for name, column in zip(names, columns, strict=True)
+        for name, column in zip(names, rows.T.tolist(), strict=True)
     ]
 
 
 def _detections(robust: Any, observed: Any) -> list[dict[str, Any]]:
-    """What the adaptations said, which the posterior has remembered or finds again."""
+    """Return what the adaptations said, which the posterior has remembered or finds again."""
     rows = []
     for name, x in zip(observed.names, observed, strict=True):
         result = robust.adapt(x)
@@ -154,8 +163,6 @@ def _print(rows: list[dict[str, Any]], alpha: float, out: Path | None) -> None:
 
 
 def _print_several(rows: list[dict[str, Any]]) -> None:
-    adapted = sum(row["adapted"] for row in rows)
-    title = "Posterior means and standard deviations"
     shown = [row for row in rows if row["posterior"]][:MAX_LISTED]
     if not shown:
         return
@@ -167,12 +174,6 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
         for row in shown
     ]
     few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
-    names = [p["name"] for p in shown[0]["posterior"]]
-    print_table(
-        ("dataset", *names),
-        cells,
-        title=f"{title}{few}, for {adapted} of {len(rows)} at an adapted summary:",
-    )
-
-
-__all__ = ["parameter_names", "robust_posterior", "sample"]
+    adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} at an adapted summary"
+    title = f"Posterior means and standard deviations{few}, {adapted}:"
+    print_table(("dataset", *(p["name"] for p in shown[0]["posterior"])), cells, title=title)

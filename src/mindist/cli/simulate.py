@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from mindist.cli import options
 from mindist.cli.artefacts import need_summary
-from mindist.cli.errors import extra, interruptible
-from mindist.cli.options import NAME, Json, Seed, Summary
+from mindist.cli.errors import UsageError, extra, interruptible
 from mindist.cli.output import print_json
-from mindist.cli.status import UsageError
 from mindist.cli.user_code import load_user_code
 
 
@@ -38,18 +37,21 @@ def simulate(
         str,
         typer.Argument(
             metavar="PRIOR",
-            help=f"{NAME} or module:name. An object with .sample((n,)), or a function of n.",
+            help="FILE.py:NAME or module:name. An object with .sample((n,)), or a function of n.",
         ),
     ],
     simulator: Annotated[
-        str, typer.Argument(metavar="SIMULATOR", help=f"{NAME}. One theta to a dataset (N, ...).")
+        str,
+        typer.Argument(
+            metavar="SIMULATOR", help=f"{options.NAME}. One theta to a dataset (N, ...)."
+        ),
     ],
     num: Annotated[int, typer.Option(help="How many datasets.", min=1)],
     n_obs: Annotated[int, typer.Option(help="Observations of each.", min=1)],
-    summary: Summary = None,
+    summary: options.Summary = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the bank.")] = None,
     workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     keep: Annotated[
         Keep, typer.Option(help="What is kept of the data; `data` is all, and can be large.")
     ] = Keep.EMBEDDING,
@@ -67,7 +69,7 @@ def simulate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what it takes: time, memory, disk.")
     ] = False,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Simulate datasets into a bank on disk, or go on with one. Executes the files it names."""
     if out is None and not dry_run:
@@ -138,6 +140,3 @@ def build(sources: list[Any], num: int, settings: dict[str, Any], out: Path, *, 
     shapes = {"theta": bank.theta.shape[1:], "s": bank.s.shape[1:]}
     sizes = {"datasets": there, "n_obs": bank.num_obs, "shapes": shapes}
     print_json("simulate", dry_run=False, out=out, **sizes, failed=dict(failed), seconds=seconds)
-
-
-__all__ = ["simulate"]

@@ -1,4 +1,4 @@
-"""The user's own code, named as `file.py:attribute` or `module:attribute`: load it, and blame it.
+"""The user's own code, named as `file.py:attribute` or `module:attribute`: load it.
 
 Only what is named on the command line is ever executed. Artefacts remember names as text, for
 messages; they are not followed.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mindist.cli.status import UsageError
-
-_named: set[Path] = set()  # files whose errors are the user's
+from mindist.cli.errors import USER_FILES, UsageError, place_in_user_code
 
 
 def load_user_code(name: str, option: str) -> Any:
@@ -28,7 +25,7 @@ def load_user_code(name: str, option: str) -> Any:
     """
     where = name.rpartition(":")[0]
     if where.endswith(".py"):
-        _named.add(Path(where).expanduser().resolve())
+        USER_FILES.add(Path(where).expanduser().resolve())
     try:
         thing = load_named(name, option)
     except ValueError as error:
@@ -37,21 +34,8 @@ def load_user_code(name: str, option: str) -> Any:
         raise UsageError(str(error)) from error
     file = getattr(sys.modules.get(where), "__file__", None)
     if file is not None:
-        _named.add(Path(file).resolve())
+        USER_FILES.add(Path(file).resolve())
     return thing
-
-
-def place_in_user_code(error: BaseException) -> str | None:
-    """Say where in the user's files an error arose; None if it did not arise there."""
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename) in _named:
-        return Path(error.filename).name
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename) in _named]
-    if not own:
-        return None
-    last = own[-1]
-    where = f"{Path(last.filename).name}, line {last.lineno},"
-    return where if last.name == "<module>" else f"{last.name} ({where[:-1]})"
 
 
 def load_named(name: str, argument: str) -> Any:
@@ -117,6 +101,3 @@ def _import(name: str, argument: str) -> ModuleType:
         if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
             raise  # the module is there, and what it imports is not
         raise ValueError(f"{argument}: no module named {name!r}; a file ends in .py.") from None
-
-
-__all__ = ["load_named", "load_user_code", "place_in_user_code"]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mindist.cli.errors import check_choice, interruptible
+from mindist.cli.errors import UsageError, check_choice, interruptible
 from mindist.cli.options import Json
 from mindist.cli.output import console, on_terminal, print_json, say
-from mindist.cli.status import UsageError
 
 if TYPE_CHECKING:
     from mindist_paper.experiments.experiment import Experiment

@@ -90,7 +90,7 @@ def draw_figure1(profile: str, stem: Path) -> tuple[Path, Path]:
     torch.set_num_threads(1)
     try:
         task = GaussianTask()
-        methods = train(task, Sizes(simulations=size), progress=False)
+        methods = train(task, Sizes(simulations=size))
         png = draw_figure(task, methods, stem.with_suffix(".png"))
         return png, draw_figure(task, methods, stem.with_suffix(".svg"))
     finally:
