@@ -22,7 +22,7 @@ from mindist import SimulationBank
 from mindist.cli import app
 from mindist.cli.artefacts import noted
 from mindist.cli.errors import CommandError, extra
-from mindist.cli.output import write_table
+from mindist.cli.output import print_verdicts, write_table
 
 MODEL = """
 import numpy as np
@@ -146,6 +146,18 @@ def test_check_in_words(folder):
         "(level 0.05)."
     )
     assert [line.split()[0] for line in table] == ["dataset", "b"]
+
+
+@pytest.mark.parametrize(("found", "title"), [(20, None), (21, "The 20 of them with the lowest")])
+def test_a_list_of_datasets_says_what_it_lists(found, title, capsys):
+    rows = [{"dataset": i, "n_obs": 5, "p_value": 1e-3 / (1 + i % 7)} for i in range(found)]
+    print_verdicts([row | {"misspecified": True} for row in rows], 0.05)
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{found} of {found} datasets are misspecified")
+    assert (rest[0] == f"{title} p-values:") if title else rest[0].startswith("dataset ")
+    p_values = [float(line.split()[-1]) for line in rest[1 + (title is not None) :]]
+    assert p_values == sorted(p_values)
+    assert len(p_values) == 20
 
 
 def test_adapt_finds_the_wrong_observations(folder):
@@ -580,7 +592,7 @@ def test_stub_and_package_have_the_same_names():
     names = sorted(line.split(" as ")[1] for line in stub.splitlines() if " as " in line)
     assert names == package.__all__
     assert set(names) <= set(dir(package))
-    with pytest.raises(AttributeError, match="module 'mindist' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match=r"attribute '?nothing"):
         _ = package.nothing
 
 
