@@ -118,7 +118,6 @@ def test_files_are_written_and_a_record_of_another_machine_is_not_mixed_in(tmp_p
     example_record().write(tmp_path)
     table = (tmp_path / TABLE).read_text(encoding="utf-8")
     assert "| x | a / b | 1 | 3 | 2 to 4 | at least 2 | yes |" in table
-    assert (tmp_path / "growth-features.png").is_file()
     assert not Record.open(tmp_path, "smoke").groups
 
 
@@ -225,19 +224,15 @@ def test_the_bare_limit_computes_the_waves(threads: int) -> None:
 # ------------------------------------------------------------------------------- directions
 
 
-@pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
-    return Material(PROFILES["smoke"], tmp_path_factory.mktemp("bench"))
-
-
 def value(found: list[Row], what: str, measure: str) -> float:
     return next(row.value for row in found if what in row.what and measure in row.measure)
 
 
 @pytest.mark.slow
-def test_every_group_points_in_the_right_direction(material: Material) -> None:
-    sizes = replace(material.sizes, embedding=((300, 100, 2), (10, 100, 1_024)), rounds=5)
-    found = rows.embedding_rows(Material(sizes, material.cache), 1)
+def test_every_group_points_in_the_right_direction() -> None:
+    sizes = ((300, 100, 2), (10, 100, 1_024))
+    material = Material(replace(PROFILES["smoke"], embedding=sizes, rounds=5))
+    found = rows.embedding_rows(material, 1)
     assert value(found, "x 100 x 2,", "RBFSampler / mindist") > 1
     assert value(found, "1,024", "mindist / bare") < 2
     found = rows.decoder_rows(material, 1)

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -322,23 +322,6 @@ def memory_rows(numbers: Sequence[int]) -> list[Row]:
         measure = "peak memory above input and output"
         rows.append(Row(what, measure, taken, taken, taken, at_most(256), "MB"))
     return rows
-
-
-def draw(lines: Sequence[Line], path: Path) -> Path:
-    """Draw time and memory of the lines of one quantity against its size, on logarithmic axes."""
-    from mindist.report.style import figure_style, new_figure, save_figure
-
-    with figure_style():
-        figure, panels = new_figure(2)
-        for axes, what, label in zip(
-            panels, ("seconds", "megabytes"), ("seconds", "MB above the input"), strict=True
-        ):
-            axes.set(xscale="log", yscale="log", xlabel=lines[0].quantity, ylabel=label)
-            for line, style in zip(lines, ("o-", "s--", "D-."), strict=False):
-                costs: list[Any] = [value or math.nan for value in getattr(line, what)]
-                axes.plot(line.sizes, costs, style, label=line.job)
-        panels[0].legend()
-        return save_figure(figure, path)
 
 
 if __name__ == "__main__":

@@ -7,15 +7,12 @@ are first asked for and then kept, so that one thread and all threads see the sa
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mindist.decoders import MLPDecoder
@@ -26,7 +23,6 @@ from mindist.posteriors.sbi_bridge import train_npe
 from mindist.tasks import Task
 from mindist_paper.benchmark.literal import NUM_FEATURES, LiteralPipeline
 from mindist_paper.tasks import get_task
-from mindist_paper.tasks.molecule import HSP90_VARIABLE, hsp90
 
 EPSILON = 0.2
 T = TypeVar("T")
@@ -50,8 +46,7 @@ class Sizes:
     npe: Mapping[str, Any]  # training that differs from the paper's
     samples: int  # posterior samples for a dataset
     growth: Mapping[str, tuple[int, ...]]  # the sizes that each quantity grows through
-    tasks: tuple[str, ...]  # whose decoders are fitted
-    posterior_tasks: tuple[str, ...]  # whose posteriors are trained
+    tasks: tuple[str, ...]  # whose decoders are fitted and posteriors trained
     options: Mapping[str, Any] = field(default_factory=dict)  # of every task
 
 
@@ -77,8 +72,7 @@ PROFILES = {
             "features": (64, 128),
             "datasets": (10, 100),
         },
-        tasks=("gaussian", "oup"),
-        posterior_tasks=("oup",),
+        tasks=("oup",),
         options={"num_obs": 20},
     ),
     "full": Sizes(
@@ -102,8 +96,7 @@ PROFILES = {
             "features": (64, 128, 256, 512, 1_024, 2_048, 4_096),
             "datasets": (1, 10, 100, 1_000, 10_000, 100_000),
         },
-        tasks=("gaussian", "oup", "sir", "cryo_em"),
-        posterior_tasks=("gaussian", "oup", "sir"),
+        tasks=("gaussian", "oup", "sir"),
     ),
 }
 
@@ -126,19 +119,15 @@ class Embedded(NamedTuple):
 
 
 class Material:
-    """Parts by task, each made once; embedded simulations take minutes and are kept in files."""
+    """Parts by task, each made once."""
 
-    def __init__(self, sizes: Sizes, cache: Path) -> None:
-        self.sizes, self.cache = sizes, cache
-        self.molecule = "hsp90" if os.environ.get(HSP90_VARIABLE) else "synthetic chain"
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
         self._parts: dict[tuple[str, str], Any] = {}
 
     def task(self, name: str) -> Task:
-        """Return the paper's task; cryo-EM images HSP90 where its file is at hand."""
-        options = dict(self.sizes.options)
-        if name == "cryo_em" and self.molecule == "hsp90":
-            options["molecule"] = hsp90()
-        return self._once("task", name, lambda: get_task(name, **options))
+        """Return the paper's task."""
+        return get_task(name, **self.sizes.options)
 
     def simulated(self, name: str) -> Simulated:
         """Return the simulations of a task; only the last one's are kept, 1.5 GB for SIR."""
@@ -194,41 +183,17 @@ class Material:
 
     def embedded(self, name: str) -> Embedded:
         """Return summaries and mean embeddings in the paper's features, for the decoders."""
-        sizes, task = self.sizes, self.task(name)
-        molecule = [self.molecule.replace(" ", "-")] if name == "cryo_em" else []
-        key = [name, *molecule, task.num_obs, sizes.simulations, sizes.held_out]
-        path = self.cache / ("-".join(map(str, key)) + ".safetensors")
-
-        def make() -> Embedded:
-            if path.exists():
-                return Embedded(**load_file(path))
-            made = _embed(task, sizes.simulations, sizes.held_out)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({name: part.contiguous() for name, part in made._asdict().items()}, path)
-            return made
-
-        return self._once("embedded", name, make)
+        x, s, held_out = self.simulated(name).x, self.simulated(name).s, self.sizes.held_out
+        generator = torch.Generator().manual_seed(0)
+        bandwidth = median_distance(x[:100], generator)
+        features = FourierFeatures.draw(
+            tuple(x.shape[2:]), NUM_FEATURES, bandwidth=bandwidth, generator=generator
+        )
+        z_bar = torch.cat([features.mean(part) for part in x.split(1_000)])
+        return Embedded(s[held_out:], z_bar[held_out:], s[:held_out], z_bar[:held_out])
 
     def _once(self, kind: str, name: str, make: Callable[[], T]) -> T:
         if (kind, name) not in self._parts:
             self._parts[kind, name] = make()
         part: T = self._parts[kind, name]
         return part
-
-
-def _embed(task: Task, simulations: int, held_out: int) -> Embedded:
-    """Simulate, summarise, embed, drop."""
-    generator, features, s, z_bar = torch.Generator().manual_seed(0), None, [], []
-    for _, x in task.simulate_chunks(simulations + held_out, generator=generator):
-        if features is None:
-            features = FourierFeatures.draw(
-                tuple(task.event_shape),
-                NUM_FEATURES,
-                bandwidth=median_distance(x, torch.Generator().manual_seed(0)),
-                generator=torch.Generator().manual_seed(0),
-            )
-        s.append(task.summary(x))
-        z_bar.append(features.mean(x))
-    split = [simulations, held_out]
-    (s_fit, s_test), (z_fit, z_test) = torch.cat(s).split(split), torch.cat(z_bar).split(split)
-    return Embedded(s_fit, z_fit, s_test, z_test)

@@ -1,4 +1,4 @@
-"""Measure groups and keep what was found: one JSON file, one page of tables, figures.
+"""Measure groups and keep what was found: one JSON file, one page of tables.
 
 A group that is measured again replaces its rows, as long as profile, machine and versions agree.
 """
@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 import mindist
-from mindist_paper.benchmark.growth import Line, draw, measure_growth, memory_rows
+from mindist_paper.benchmark.growth import Line, measure_growth, memory_rows
 from mindist_paper.benchmark.material import PROFILES, Material
 from mindist_paper.benchmark.rows import TIMED
 from mindist_paper.benchmark.timing import Row, all_threads, num_threads
@@ -89,14 +89,10 @@ class Record:
         self.dates[group] = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
     def write(self, folder: Path) -> None:
-        """Write JSON, table and figures."""
+        """Write JSON and table."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / RECORD).write_text(self.to_json(), encoding="utf-8")
-        figures = []
-        for quantity in dict.fromkeys(line.quantity for line in self.lines):
-            own = [line for line in self.lines if line.quantity == quantity]
-            figures.append(draw(own, folder / f"growth-{quantity}.png").name)
-        (folder / TABLE).write_text(self.markdown(figures), encoding="utf-8")
+        (folder / TABLE).write_text(self.markdown(), encoding="utf-8")
 
     def about(self) -> str:
         """Return machine, versions and dates, and what the sizes are good for."""
@@ -104,15 +100,14 @@ class Record:
         measured = f" Measured {dates[0]} to {dates[-1]}." if dates else ""
         return f"{self.origin}.{measured}{'' if self.profile == 'full' else SMALL}"
 
-    def markdown(self, figures: Sequence[str] = ()) -> str:
-        """Return all groups as a page, with the figures of the growth, by file name, at the end."""
+    def markdown(self) -> str:
+        """Return all groups as a page."""
         parts = [f"# Benchmark, profile {self.profile}", "", self.about()]
         for group, rows in self.groups.items():
             parts += ["", f"**{TITLES[group]}**", "", _line(HEADER), "|---|" + "---:|" * 6]
             parts += [_line(cells(row)) for row in rows]
             notes = dict.fromkeys(f"- {row.what}: {row.note}." for row in rows if row.note)
             parts += ["", *notes] if notes else []
-        parts += [f"\n![{name.removesuffix('.png')}]({name})" for name in figures]
         return "\n".join(parts) + "\n"
 
 
@@ -147,9 +142,9 @@ def number(value: float) -> str:
 def run(
     profile: str, folder: Path, groups: Sequence[str] = GROUPS, say: Callable[[str], None] = print
 ) -> Record:
-    """Measure groups, and write JSON, table and figures to a folder after each."""
+    """Measure groups, and write JSON and table to a folder after each."""
     sizes, record = PROFILES[profile], Record.open(folder, profile)
-    material = Material(sizes, folder / "cache")
+    material = Material(sizes)
     for group in groups:
         rows: list[Row] = []
         if group in TIMED:

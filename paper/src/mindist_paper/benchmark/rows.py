@@ -73,12 +73,11 @@ def _decoder_rows(material: Material, threads: int, name: str) -> list[Row]:
     contenders = {"ridge": Contender(fit_ridge), "literal MLP": Contender(fit_network, warm=False)}
     times = race(contenders, sizes.slow_rounds)
     what = f"{name}, {len(data.s):,} datasets"
-    note = material.molecule if name == "cryo_em" else ""
     ours, theirs = (held_out_errors(fitted[key], data) for key in ("ridge", "MLP"))
     value = float(ours.mean() / theirs.mean())
     error = 2 * float((ours - value * theirs).std() / theirs.mean()) / len(ours) ** 0.5
     return [
-        ratio_row(what, times, "literal MLP", "ridge", at_least(10), threads=threads, note=note),
+        ratio_row(what, times, "literal MLP", "ridge", at_least(10), threads=threads),
         Row(
             what,
             "held-out error, ridge / literal MLP",
@@ -174,7 +173,7 @@ def overhead_rows(material: Material, threads: int) -> list[Row]:
     need. Online is one contaminated dataset, whose posterior is asked at its clean summary.
     """
     rows: list[Row] = []
-    for name in material.sizes.posterior_tasks:
+    for name in material.sizes.tasks:
         rows += [_offline(material, threads, name), *_online(material, threads, name)]
     return rows
 

@@ -43,7 +43,7 @@ def bench(
         print_json("bench", out=folder, record=content)
         return
     _print_record(record)
-    console().print(f"Written to {folder}: bench.json, table.md, growth-*.png", markup=False)
+    console().print(f"Written to {folder}: bench.json, table.md", markup=False)
 
 
 def _print_record(record: Record) -> None:

@@ -3,9 +3,11 @@ r"""Contaminations that the paper never tried, for every task.
 .. math:: \tilde x_n = C(x_n) \ \text{ for a fraction } \epsilon \text{ of the observations,}
     \qquad \tilde x_n = x_n \ \text{ for the rest.}
 
-Sizes are in units of the population, all observations of the simulator over the prior, with mean
-:math:`m` and standard deviation :math:`\sigma` in each coordinate. Counts, which are never
-negative, stay so: there, noise is in proportion to a count and a scale is about 0.
+Each takes clean datasets `(B, N, *event)`, the contaminated fraction `epsilon`, and a `Setting`:
+what it may know besides the data, and its generator. Sizes are in units of the population, all
+observations of the simulator over the prior, with mean :math:`m` and standard deviation
+:math:`\sigma` in each coordinate. Counts, which are never negative, stay so: there, noise is in
+proportion to a count and a scale is about 0.
 """
 
 from __future__ import annotations
@@ -27,30 +29,24 @@ POPULATION_DATASETS, POPULATION_OBSERVATIONS = 500, 10
 class Population:
     """What the simulator's observations look like over the prior.
 
-    Arguments:
-        mean: Of each coordinate, `(*event)`.
-        scale: Its standard deviation, `(*event)`.
-        counts: Whether no observation is negative.
-
     Example:
-        >>> x = torch.tensor([[[1.0], [3.0]]])
-        >>> Population.of(x)
+        >>> Population.of(torch.tensor([[[1.0], [3.0]]]))
         Population(mean=tensor([2.]), scale=tensor([1.]), counts=True)
     """
 
-    mean: Tensor
-    scale: Tensor
-    counts: bool
+    mean: Tensor  # of each coordinate, `(*event)`
+    scale: Tensor  # standard deviation of each coordinate, `(*event)`
+    counts: bool  # whether no observation is negative
 
     @classmethod
     def of(cls, x: Tensor) -> Population:
-        """The population of datasets `(B, N, *event)`."""
+        """Measure the population of datasets `(B, N, *event)`."""
         scale, mean = torch.std_mean(x.flatten(0, 1), 0, correction=0)
         return cls(mean, scale, bool((x >= 0).all()))
 
     @classmethod
     def of_task(cls, task: Task, seed: int = 0) -> Population:
-        """The population of a task, from 500 parameters with 10 observations each."""
+        """Measure the population of a task, from 500 parameters with 10 observations each."""
         generator = torch.Generator().manual_seed(seed)
         theta = task.sample_prior(POPULATION_DATASETS, generator)
         return cls.of(task.simulate(theta, POPULATION_OBSERVATIONS, generator=generator))
@@ -58,27 +54,14 @@ class Population:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a contamination may know besides the clean data.
+    """What a contamination may know besides the clean data."""
 
-    Arguments:
-        population: Of the task.
-        theta: True parameters `(B, d_theta)`.
-        generator: Of every draw.
-
-    Example:
-        >>> from mindist.tasks import GaussianTask
-        >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
-        >>> setting = Setting(Population.of_task(task), torch.zeros(3, 2), generator)
-        >>> setting.chosen(torch.zeros(3, 100, 2), epsilon=0.1).shape
-        torch.Size([3, 100, 1])
-    """
-
-    population: Population
-    theta: Tensor
-    generator: torch.Generator
+    population: Population  # of the task
+    theta: Tensor  # true parameters `(B, d_theta)`
+    generator: torch.Generator  # of every draw
 
     def chosen(self, x: Tensor, epsilon: float) -> Tensor:
-        """Each observation with probability epsilon, `(B, N, 1, ...)`, to broadcast over `x`."""
+        """Choose each observation with probability epsilon, `(B, N, 1, ...)`, to broadcast."""
         drawn = torch.rand(x.shape[:2], generator=self.generator) < checks.fraction(epsilon)
         return drawn.view(*drawn.shape, *[1] * (x.dim() - 2))
 
@@ -86,21 +69,7 @@ class Setting:
 def cluster(
     x: Tensor, epsilon: float, setting: Setting, *, distance: float = 2.0, spread: float = 0.1
 ) -> Tensor:
-    r"""Observations replaced by a tight cluster on one side, :math:`m + 2 \sigma + 0.1 \sigma \xi`.
-
-    Arguments:
-        x: Clean datasets `(B, N, *event)`.
-        epsilon: Contaminated fraction.
-        setting: Population and generator.
-        distance: Of the cluster from the population's mean, in its standard deviations.
-        spread: Standard deviation within the cluster, in the same unit.
-
-    Example:
-        >>> population = Population(torch.tensor([1.0]), torch.tensor([3.0]), counts=False)
-        >>> setting = Setting(population, torch.zeros(1, 1), torch.Generator().manual_seed(0))
-        >>> cluster(torch.zeros(1, 2, 1), 1.0, setting, spread=0.0).flatten()
-        tensor([7., 7.])
-    """
+    r"""Replace observations by a cluster on one side, :math:`m + 2 \sigma + 0.1 \sigma \xi`."""
     population, chosen = setting.population, setting.chosen(x, epsilon)
     noise = torch.randn(x.shape, generator=setting.generator)
     point = population.mean + population.scale * (distance + spread * noise)
@@ -110,21 +79,9 @@ def cluster(
 def student_t(
     x: Tensor, epsilon: float, setting: Setting, *, size: float = 0.25, freedom: int = 2
 ) -> Tensor:
-    r"""Heavy-tailed noise added, :math:`x_n + 0.25 \sigma t_2`; to counts :math:`0.25 x_n t_2`.
+    r"""Add heavy-tailed noise, :math:`0.25 \sigma t_2`, or :math:`0.25 x_n t_2` to counts.
 
-    Arguments:
-        x: Clean datasets `(B, N, *event)`.
-        epsilon: Contaminated fraction.
-        setting: Population and generator.
-        size: Of the noise, in standard deviations of the population (in counts: of the value).
-        freedom: Degrees of freedom, a whole number; with 2 the variance is infinite.
-
-    Example:
-        >>> population = Population(torch.zeros(1), torch.ones(1), counts=False)
-        >>> setting = Setting(population, torch.zeros(1, 1), torch.Generator().manual_seed(0))
-        >>> noise = student_t(torch.zeros(1, 100_000, 1), 1.0, setting, size=1.0)
-        >>> noise.abs().median()  # of t_2 it is sqrt(2/3)
-        tensor(0.81...)
+    `freedom` is a whole number; with 2 the variance is infinite.
     """
     population, chosen = setting.population, setting.chosen(x, epsilon)
     normal = torch.randn(freedom + 1, *x.shape, generator=setting.generator)
@@ -134,44 +91,14 @@ def student_t(
 
 
 def scale(x: Tensor, epsilon: float, setting: Setting, *, factor: float = 1.5) -> Tensor:
-    r"""Observations drawn away from the population's mean, :math:`m + 1.5 (x_n - m)`.
-
-    A wrong gain of an instrument. With epsilon = 1 all observations have it. For counts m = 0.
-
-    Arguments:
-        x: Clean datasets `(B, N, *event)`.
-        epsilon: Contaminated fraction.
-        setting: Population and generator.
-        factor: Of the distance from the mean.
-
-    Example:
-        >>> population = Population(torch.tensor([1.0]), torch.ones(1), counts=False)
-        >>> setting = Setting(population, torch.zeros(1, 1), torch.Generator().manual_seed(0))
-        >>> scale(torch.tensor([[[3.0]]]), 1.0, setting).flatten()
-        tensor([4.])
-    """
+    r"""Draw observations away from the mean, as a wrong gain does, :math:`m + 1.5 (x_n - m)`."""
     population = setting.population
     centre = torch.zeros_like(population.mean) if population.counts else population.mean
     return torch.where(setting.chosen(x, epsilon), centre + factor * (x - centre), x)
 
 
 def noise_scale(x: Tensor, epsilon: float, setting: Setting, *, factor: float = 1.5) -> Tensor:
-    r"""More noise about the truth, :math:`\theta + 1.5 (x_n - \theta)`.
-
-    Of location models, in which :math:`\theta` is the mean of an observation.
-
-    Arguments:
-        x: Clean datasets `(B, N, *event)`, with one parameter for each coordinate.
-        epsilon: Contaminated fraction.
-        setting: Parameters and generator.
-        factor: Of the noise.
-
-    Example:
-        >>> population = Population(torch.zeros(1), torch.ones(1), counts=False)
-        >>> setting = Setting(population, torch.full((1, 1), 2.0), torch.Generator())
-        >>> noise_scale(torch.tensor([[[4.0]]]), 1.0, setting).flatten()
-        tensor([5.])
-    """
+    r"""Add noise about the truth of a location model, :math:`\theta + 1.5 (x_n - \theta)`."""
     if setting.theta.shape != (len(x), *x.shape[2:]):
         raise ValueError(
             "noise-scale: expected a parameter for each coordinate of an observation "
@@ -182,13 +109,7 @@ def noise_scale(x: Tensor, epsilon: float, setting: Setting, *, factor: float = 
 
 
 def gross(x: Tensor, epsilon: float, setting: Setting, *, size: float = 1e6) -> Tensor:
-    """A few observations with every coordinate at a million, as many in each dataset.
-
-    Arguments:
-        x: Clean datasets `(B, N, *event)`.
-        epsilon: The first `round(epsilon N)` observations, at least one if it is not 0.
-        setting: Not used.
-        size: Of every coordinate.
+    """Set every coordinate of the first `round(epsilon N)` observations to a million.
 
     Example:
         >>> gross(torch.zeros(1, 4, 1), 0.25, setting=None).flatten()
@@ -200,12 +121,7 @@ def gross(x: Tensor, epsilon: float, setting: Setting, *, size: float = 1e6) -> 
 
 
 def duplicates(x: Tensor, epsilon: float, setting: Setting) -> Tensor:
-    """Observations that are copies of one, the first, as many in each dataset.
-
-    Arguments:
-        x: Clean datasets `(B, N, *event)`.
-        epsilon: Of the N observations `round(epsilon N)` are the same one.
-        setting: Not used.
+    """Make the first `round(epsilon N)` observations copies of the first.
 
     Example:
         >>> duplicates(torch.tensor([[[1.0], [2.0], [3.0], [4.0]]]), 0.5, setting=None).flatten()
@@ -217,15 +133,7 @@ def duplicates(x: Tensor, epsilon: float, setting: Setting) -> Tensor:
 
 
 def missing(x: Tensor, epsilon: float, setting: Setting) -> Tensor:
-    """A third of an observation missing, recorded as 0.
-
-    The middle third of the times of a series, of the rows of an image; the first coordinate of a
-    vector of two.
-
-    Arguments:
-        x: Clean datasets `(B, N, *event)`.
-        epsilon: Contaminated fraction.
-        setting: Generator.
+    """Record a third of an observation as 0: of times, of rows of an image; one of two coordinates.
 
     Example:
         >>> setting = Setting(None, None, torch.Generator().manual_seed(0))
@@ -240,12 +148,12 @@ def missing(x: Tensor, epsilon: float, setting: Setting) -> Tensor:
 
 
 def _number(x: Tensor, epsilon: float) -> int:
-    """How many observations of a dataset a fraction is, at least one if it is not 0."""
+    """Return how many observations a fraction is, at least one if it is not 0."""
     return max(round(checks.fraction(epsilon) * x.shape[1]), int(epsilon > 0))
 
 
 def _possible(x: Tensor, population: Population) -> Tensor:
-    """Observations as they may be: counts are not negative."""
+    """Return observations as they may be: counts are not negative."""
     return x.clamp_min(0) if population.counts else x
 
 
@@ -258,15 +166,12 @@ CONTAMINATIONS: dict[str, Callable[..., Tensor]] = {
     "duplicates": duplicates,
     "missing": missing,
 }
-"""By kind: clean datasets, epsilon and a setting to contaminated datasets; options by keyword."""
+"""By kind; options by keyword."""
 
 _ANY = ("cluster", "student-t", "scale", "gross", "duplicates", "missing")
 SUITABLE: Mapping[str, tuple[str, ...]] = {
     "gaussian": (*_ANY, "noise-scale"),
-    "gaussian_factor": _ANY,
-    "oup": _ANY,
-    "sir": _ANY,
-    "cryo_em": _ANY,
+    **dict.fromkeys(("gaussian_factor", "oup", "sir", "cryo_em"), _ANY),
 }
 """Which kinds make sense for which task: more noise about the truth needs a location model."""
 
@@ -274,15 +179,7 @@ SUITABLE: Mapping[str, tuple[str, ...]] = {
 def contaminate(
     x: Tensor, epsilon: float, setting: Setting, *, kind: str, task: str, **options: Any
 ) -> Tensor:
-    """Contaminate datasets of a task in one of these ways; `x` is kept.
-
-    Arguments:
-        x: Clean datasets `(B, N, *event)`.
-        epsilon: Contaminated fraction.
-        setting: What the contamination may know.
-        kind: A key of `CONTAMINATIONS` that suits the task.
-        task: A key of `SUITABLE`.
-        options: Of the kind, such as `factor=2.0`.
+    """Return datasets of a task contaminated in one of the ways that suit it.
 
     Example:
         >>> contaminate(torch.zeros(1, 4, 2), 0.1, None, kind="noise-scale", task="oup")
@@ -292,19 +189,3 @@ def contaminate(
     """
     chosen = CONTAMINATIONS[checks.choice(kind, SUITABLE[task], "kind")]
     return chosen(x, epsilon, setting, **options).to(x.dtype)
-
-
-__all__ = [
-    "CONTAMINATIONS",
-    "SUITABLE",
-    "Population",
-    "Setting",
-    "cluster",
-    "contaminate",
-    "duplicates",
-    "gross",
-    "missing",
-    "noise_scale",
-    "scale",
-    "student_t",
-]

@@ -36,18 +36,12 @@ IMAGES_AT_ONCE = 128  # half a megabyte of pixels, which stays in cache
 class CryoEMTask(Task):
     """Which conformation of a molecule do noisy images of it show, when some hold only noise?
 
-    Arguments:
-        molecule: Its conformations are what theta counts. By default a synthetic chain; the paper's
-            is `mindist_paper.tasks.molecule.hsp90()`, which needs a file or a download.
-        num_obs: N, the default number of images of a dataset.
-        microscope: Image size, optics and noise.
+    The default molecule is a synthetic chain; the paper's, `mindist_paper.tasks.molecule.hsp90()`,
+    needs a file or a download.
 
     Example:
         >>> task, generator = CryoEMTask(num_obs=10), torch.Generator().manual_seed(0)
-        >>> theta = task.sample_prior(3, generator)
-        >>> theta.flatten()
-        tensor([ 4., 19., 13.])
-        >>> x = task.simulate(theta, generator=generator)
+        >>> x = task.simulate(task.sample_prior(3, generator), generator=generator)
         >>> x.shape, task.summary(x).shape
         (torch.Size([3, 10, 32, 32]), torch.Size([3, 6]))
     """
@@ -66,7 +60,7 @@ class CryoEMTask(Task):
 
     @property
     def card(self) -> str:
-        """What this task is, with the molecule and the microscope that it has."""
+        """Equations and defaults, with the molecule and the microscope that it has."""
         m, optics = self.molecule, self.microscope
         return f"""\
 Cryo-electron microscopy
@@ -85,34 +79,31 @@ Cryo-electron microscopy
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """The shape of an image."""
+        """Shape of an image."""
         return (self.microscope.num_pixels, self.microscope.num_pixels)
 
     @property
     def prior(self) -> Distribution:
-        """The continuous relaxation of the prior, uniform on [-1/2, C - 1/2].
+        """Continuous relaxation of the prior, uniform on [-1/2, C - 1/2].
 
-        Neural posteriors are densities, so they need a support of positive volume. A draw rounded
-        to the nearest index has the discrete uniform law, the law of `sample_prior`; on [0, C - 1]
-        the first and the last index would get half their mass.
+        Neural posteriors need a support of positive volume. A draw rounded to the nearest index has
+        the discrete uniform law of `sample_prior`.
         """
         low = torch.tensor([-0.5])
         return Independent(Uniform(low, low + self.molecule.num_conformations), 1)
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
-        """Indices `(num, 1)`, whole numbers in float32, uniform on 0, ..., C - 1."""
+        """Draw indices `(num, 1)`, whole numbers in float32, uniform on 0, ..., C - 1."""
         index = torch.randint(self.molecule.num_conformations, (num, 1), generator=generator)
         return index.float()
 
     def simulate(
         self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
     ) -> Tensor:
-        """Datasets `(B, N, P, P)` given indices `(B, 1)`, rounded to the nearest conformation.
+        """Simulate datasets `(B, N, P, P)` given indices `(B, 1)`, rounded to the nearest.
 
-        Images are made a few at a time, in order, and each takes its own stretch of the
-        generator's stream: datasets simulated in one call or in several are the same up to
-        rounding errors. torch runs on one thread meanwhile (`one_thread` says why): to simulate
-        on several cores, use processes.
+        Each image takes its own stretch of the generator's stream: datasets simulated in one call
+        or in several are the same up to rounding errors. torch runs on one thread meanwhile.
         """
         last = self.molecule.num_conformations - 1
         theta = checks.parameters(theta, self.prior, f"an index from 0 to {last}")
@@ -130,14 +121,7 @@ Cryo-electron microscopy
 
     @staticmethod
     def summary(x: Tensor) -> Tensor:
-        """Means, then standard deviations, over each dataset of skewness, kurtosis and range.
-
-        Arguments:
-            x: Datasets `(B, N, P, P)`; with N = 1 the standard deviations are 0.
-
-        Returns:
-            Summaries `(B, 6)`.
-        """
+        """Return means, then standard deviations, of skewness, kurtosis and range, `(B, 6)`."""
         chunks = x.flatten(0, 1).split(IMAGES_AT_ONCE)
         with one_thread():
             statistics = torch.cat([image_statistics(images) for images in chunks])
@@ -146,7 +130,7 @@ Cryo-electron microscopy
         return torch.cat((mean, spread), 1)
 
     def contaminate(self, x: Tensor, epsilon: float, *, generator: torch.Generator) -> Tensor:
-        """Datasets `(B, N, P, P)`, each image replaced by pure noise with probability epsilon."""
+        """Replace images of `(B, N, P, P)` by standardised noise with probability epsilon."""
         x = checks.datasets(x, self.event_shape).clone()
         replaced = torch.rand(x.shape[:2], generator=generator) < checks.fraction(epsilon)
         noise = torch.randn(int(replaced.sum()), *self.event_shape, generator=generator)
@@ -154,12 +138,12 @@ Cryo-electron microscopy
         return x
 
     def summary_network(self, width: int = 64) -> nn.Module:
-        """A convolutional network on a set of images, to be trained jointly with an NPE."""
+        """Build a convolutional network on a set of images, to be trained with an NPE."""
         return SetNetwork(4 * 16, width, self.dim_summary, encoder=ImageEncoder())
 
 
 def image_statistics(images: Tensor) -> Tensor:
-    r"""Skewness, excess kurtosis and intensity range `(n, 3)` of images `(n, P, P)`.
+    r"""Return skewness, excess kurtosis and intensity range `(n, 3)` of images `(n, P, P)`.
 
     With central moments :math:`m_j` of the pixels, :math:`m_3 / m_2^{3/2}`,
     :math:`m_4 / m_2^2 - 3` and max - min. Constant images have skewness 0 and kurtosis -3.
@@ -195,6 +179,6 @@ class ImageEncoder(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features `(..., 64)` of images `(..., P, P)`."""
+        """Return features `(..., 64)` of images `(..., P, P)`."""
         features: Tensor = self.layers(images.flatten(0, -3)[:, None])
         return features.view(*images.shape[:-2], -1)

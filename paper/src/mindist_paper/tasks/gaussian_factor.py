@@ -13,8 +13,7 @@ uniformly random orthonormal pair (the Q factor of a Gaussian matrix), so that :
 
 for every D, as in the Gaussian task with d = 2. The shift by an outlier has mean square
 :math:`\mathbb{E} \|A^\top \delta (1, \ldots, 1)\|^2 = 2 \delta^2` for every D too: nothing but the
-dimension changes. With independent entries of a fixed variance the information on theta would grow
-with D instead.
+dimension changes.
 """
 
 from __future__ import annotations
@@ -24,24 +23,19 @@ from functools import cached_property
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Independent, MultivariateNormal, Normal
 
 from mindist import checks
 from mindist.tasks.gaussian import GaussianTask
-from mindist.tasks.task import SetNetwork, Task
+from mindist.tasks.task import Task
 
 _LOCATION = GaussianTask()
 
 
 @dataclass(frozen=True)
 class GaussianFactorTask(Task):
-    """Two factors of a D-dimensional Gaussian, under outlier contamination.
-
-    Arguments:
-        dim: D, the number of coordinates of an observation, at least 2.
-        num_obs: N, the default number of observations of a dataset.
-        seed: Of the matrix A.
+    """Two factors of a Gaussian in `dim` = D dimensions, with outliers; `seed` draws the matrix A.
 
     Example:
         >>> task, generator = GaussianFactorTask(dim=50), torch.Generator().manual_seed(0)
@@ -49,8 +43,6 @@ class GaussianFactorTask(Task):
         >>> x = task.simulate(theta, generator=generator)
         >>> x.shape, task.summary(x).shape
         (torch.Size([3, 100, 50]), torch.Size([3, 2]))
-        >>> bool((task.summary(x) - theta).abs().max() < 0.5)
-        True
     """
 
     dim: int = 10
@@ -79,7 +71,7 @@ Gaussian factor model
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """The shape of one observation."""
+        """Shape of one observation."""
         return (self.dim,)
 
     @property
@@ -89,7 +81,7 @@ Gaussian factor model
 
     @cached_property
     def projection(self) -> Tensor:
-        """A, `(D, 2)`, with orthonormal columns, uniformly distributed over the seeds."""
+        """Matrix A `(D, 2)` with orthonormal columns, uniformly distributed over the seeds."""
         generator = torch.Generator().manual_seed(self.seed)
         normal = torch.randn(self.dim, 2, generator=generator, dtype=torch.float64)
         Q, R = torch.linalg.qr(normal)
@@ -97,40 +89,29 @@ Gaussian factor model
         return A.float()
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:
-        """Parameters `(num, 2)` from the prior."""
+        """Draw parameters `(num, 2)` from the prior."""
         return _LOCATION.sample_prior(num, generator)
 
     def simulate(
         self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
     ) -> Tensor:
-        """Datasets `(B, N, D)` given parameters `(B, 2)`."""
+        """Simulate datasets `(B, N, D)` given parameters `(B, 2)`."""
         theta = checks.parameters(theta, self.prior, "finite numbers")
         N = checks.size(num_observations, self.num_obs)
         mean = theta @ self.projection.to(theta.dtype).T
         return mean[:, None] + torch.randn(len(theta), N, self.dim, generator=generator)
 
     def summary(self, x: Tensor) -> Tensor:
-        """The least-squares factors `(B, 2)` of the mean of datasets `(B, N, D)`."""
+        """Return the least-squares factors `(B, 2)` of the mean of datasets `(B, N, D)`."""
         return x.mean(1) @ self.projection.to(x.dtype)
 
     def contaminate(
         self, x: Tensor, epsilon: float, *, delta: float = 5.0, generator: torch.Generator
     ) -> Tensor:
-        """Datasets `(B, N, D)` with each observation replaced with probability epsilon.
-
-        Arguments:
-            x: Clean datasets `(B, N, D)`.
-            epsilon: Contaminated fraction.
-            delta: Size of an outlier's coordinates; its sign is drawn, the same in all coordinates.
-            generator: Chooses observations and signs.
-        """
+        """Replace observations of `(B, N, D)` by plus or minus `delta`, one sign for all D."""
         outliers = GaussianTask(self.dim)
         return outliers.contaminate(x, epsilon, delta=delta, generator=generator)
 
     def posterior(self, x: Tensor) -> Independent[Normal]:
-        """The exact posterior given datasets `(B, N, D)`, a batch of B distributions over theta."""
+        """Return the exact posterior given datasets `(B, N, D)`, a batch of B distributions."""
         return _LOCATION.posterior_given_mean(self.summary(x), x.shape[1])
-
-    def summary_network(self, width: int = 64) -> nn.Module:
-        """A fully connected network on a set of observations, `(B, N, D)` to `(B, 2)`."""
-        return SetNetwork(self.dim, width, self.dim_summary)

@@ -49,20 +49,11 @@ DRAWS = 16  # normal numbers set aside for the nuisance parameters of an image; 
 
 @dataclass(frozen=True)
 class View:
-    """The nuisance parameters of n images.
+    """The nuisance parameters of n images; units as in `Microscope`."""
 
-    Arguments:
-        rotation: Rotation matrices `(n, 3, 3)`.
-        shift: In-plane shifts `(n, 2)`, in Angstrom.
-        sigma: Standard deviations of an atom `(n,)`, in Angstrom.
-        defocus: `(n,)`, in micrometres.
-        b_factor: `(n,)`, in square Angstrom.
-        snr: Ratios of the variances of signal and noise `(n,)`.
-    """
-
-    rotation: Tensor
-    shift: Tensor
-    sigma: Tensor
+    rotation: Tensor  # matrices `(n, 3, 3)`
+    shift: Tensor  # in the plane, `(n, 2)`
+    sigma: Tensor  # `(n,)`, and so on
     defocus: Tensor
     b_factor: Tensor
     snr: Tensor
@@ -74,32 +65,21 @@ class Microscope:
 
     The defaults are the configuration of the paper's code. The SNR is uniform on a logarithmic
     scale, and spherical aberration is left out, as in cryoSBI: at the Nyquist frequency of 4
-    Angstrom pixels, 2.7 mm of it would turn the phase by 0.08 rad.
-
-    Arguments:
-        num_pixels: Pixels along a side.
-        pixel_size: In Angstrom.
-        sigma: Standard deviation of an atom, in Angstrom.
-        shift: Largest shift along each axis, in Angstrom.
-        defocus: In micrometres.
-        b_factor: In square Angstrom.
-        amplitude: Amplitude contrast w, dimensionless.
-        snr: Ratio of the variances of signal and noise.
-        wavelength: Of the electrons, in Angstrom; cryoSBI's value for 300 kV.
-        padding: The transfer function is applied on a canvas this many times as wide as the
-            image. With 1, as in the paper's code, its fringes wrap around the borders; with 2
-            they leave the field of view, and parts of the molecule outside reach into it.
+    Angstrom pixels, 2.7 mm of it would turn the phase by 0.08 rad. The transfer function is applied
+    on a canvas `padding` times as wide as the image. With 1, as in the paper's code, its fringes
+    wrap around the borders; with 2 they leave the field of view, and parts of the molecule outside
+    reach into it.
     """
 
-    num_pixels: int = 32
-    pixel_size: float = 4.0
-    sigma: tuple[float, float] = (3.0, 4.0)
-    shift: float = 2.0
-    defocus: tuple[float, float] = (1.8, 2.2)
-    b_factor: tuple[float, float] = (1.0, 5.0)
-    amplitude: float = 0.1
-    snr: tuple[float, float] = (0.5, 1.0)
-    wavelength: float = 0.019866
+    num_pixels: int = 32  # along a side
+    pixel_size: float = 4.0  # Angstrom
+    sigma: tuple[float, float] = (3.0, 4.0)  # standard deviation of an atom, Angstrom
+    shift: float = 2.0  # the largest along each axis, Angstrom
+    defocus: tuple[float, float] = (1.8, 2.2)  # micrometres
+    b_factor: tuple[float, float] = (1.0, 5.0)  # square Angstrom
+    amplitude: float = 0.1  # amplitude contrast w
+    snr: tuple[float, float] = (0.5, 1.0)  # ratio of the variances of signal and noise
+    wavelength: float = 0.019866  # of the electrons, Angstrom; cryoSBI's value for 300 kV
     padding: int = 1
 
     def __post_init__(self) -> None:
@@ -109,11 +89,11 @@ class Microscope:
             interval(getattr(self, name), name)
 
     def draw(self, num: int, generator: torch.Generator) -> tuple[View, Tensor]:
-        """Nuisance parameters and white noise `(num, P, P)` of images.
+        """Draw nuisance parameters and white noise `(num, P, P)` of images.
 
         Each image takes the same number of consecutive normal numbers from the generator, a
-        multiple of the 16 that torch draws together, so that it does not matter how a number of
-        images is divided into calls. A uniform number is the distribution function of a normal one.
+        multiple of the 16 that torch draws together, so that it does not matter how images are
+        divided into calls. A uniform number is the distribution function of a normal one.
         """
         area = self.num_pixels**2
         z = torch.randn(num, DRAWS + 16 * math.ceil(area / 16), generator=generator)
@@ -126,17 +106,9 @@ class Microscope:
         return view, z[:, DRAWS : DRAWS + area].reshape(num, self.num_pixels, -1)
 
     def images(self, coordinates: Tensor, index: Tensor, view: View) -> Tensor:
-        """Images without noise.
+        """Return images `(n, P, P)` without noise of atoms `(C, 3, A)` in conformations `(n,)`.
 
         The first axis of an image is the x axis of the rotated molecule, the second its y axis.
-
-        Arguments:
-            coordinates: Atoms of all conformations `(C, 3, A)`, in Angstrom.
-            index: Which conformation each image shows, `(n,)`.
-            view: The nuisance parameters of the n images.
-
-        Returns:
-            Images `(n, P, P)`.
         """
         parts = (index, view.rotation, view.shift, view.sigma)
         chunks = zip(*(part.split(GRIDS_AT_ONCE) for part in parts), strict=True)
@@ -152,7 +124,7 @@ class Microscope:
 
     @property
     def side(self) -> int:
-        """S, the number of pixels along a side of the canvas."""
+        """Number S of pixels along a side of the canvas."""
         return self.padding * self.num_pixels
 
     @property
@@ -161,13 +133,13 @@ class Microscope:
         return (self.side - self.num_pixels) // 2
 
     def density(self, points: Tensor, sigma: Tensor) -> Tensor:
-        """Densities `(n, S, S)` on the canvas of atoms at `(n, 2, A)`, each of width `(n,)`."""
+        """Return densities `(n, S, S)` on the canvas of atoms at `(n, 2, A)` of width `(n,)`."""
         pixel = torch.arange(self.side, dtype=points.dtype) - self.margin
         centres = (pixel - (self.num_pixels - 1) / 2) * self.pixel_size
         return project(points, sigma, centres, self.sigma[0] / CELLS_PER_SIGMA)
 
     def transfer(self, defocus: Tensor, b_factor: Tensor) -> Tensor:
-        """The contrast transfer function C(k) `(n, S, S/2 + 1)` at the frequencies of `rfft2`."""
+        """Return the transfer function C(k) `(n, S, S/2 + 1)` at the frequencies of `rfft2`."""
         k = torch.fft.fftfreq(self.side, self.pixel_size, dtype=defocus.dtype)
         k2 = k[:, None] ** 2 + k[: self.side // 2 + 1] ** 2
         chi = (1e4 * math.pi * self.wavelength * defocus)[:, None, None] * k2
@@ -175,7 +147,7 @@ class Microscope:
         return -torch.sin(chi + phase) * torch.exp(-0.5 * b_factor[:, None, None] * k2)
 
     def add_noise(self, images: Tensor, snr: Tensor, noise: Tensor) -> Tensor:
-        """Images `(n, P, P)` with unit noise `(n, P, P)` scaled to the SNR `(n,)`, standardised."""
+        """Add noise `(n, P, P)` scaled to the SNR `(n,)` to images `(n, P, P)`; standardise."""
         centred = torch.arange(self.num_pixels) - (self.num_pixels - 1) / 2
         disc = ((centred[:, None] ** 2 + centred**2) < (self.num_pixels / 2) ** 2).to(images)
         signal = images - (images * disc).sum((1, 2), keepdim=True) / disc.sum()
@@ -185,13 +157,7 @@ class Microscope:
 
 
 def standardise(images: Tensor) -> Tensor:
-    """Images `(..., P, P)` with mean 0 and (unbiased) standard deviation 1 each.
-
-    Example:
-        >>> images = standardise(torch.rand(3, 8, 8))
-        >>> bool((images.std((1, 2)) - 1).abs().max() < 1e-6)
-        True
-    """
+    """Bring each of images `(..., P, P)` to mean 0 and (unbiased) standard deviation 1."""
     centred = images - images.mean((-2, -1), keepdim=True)
     pixels = images.shape[-2] * images.shape[-1]
     variance = centred.square().sum((-2, -1), keepdim=True) / (pixels - 1)
@@ -199,7 +165,7 @@ def standardise(images: Tensor) -> Tensor:
 
 
 def rotation_matrices(quaternions: Tensor) -> Tensor:
-    r"""Rotations `(n, 3, 3)` from quaternions `(n, 4)`, real part first, of any length but 0.
+    r"""Return rotations `(n, 3, 3)` of quaternions `(n, 4)`, real part first, of any length but 0.
 
     Four independent standard normal numbers give the uniform (Haar) law on rotations, because
     their direction is uniform on the sphere in four dimensions.
@@ -220,16 +186,13 @@ def rotation_matrices(quaternions: Tensor) -> Tensor:
 
 
 def project(points: Tensor, sigma: Tensor, centres: Tensor, cell: float) -> Tensor:
-    r"""Densities :math:`\sum_a \mathcal{N}_2(u; p_a, \sigma^2 I)` at the centres of the pixels.
+    r"""Return densities `(n, P, P)`, :math:`\sum_a \mathcal{N}_2(u; p_a, \sigma^2 I)`.
 
     Arguments:
         points: Positions of the atoms in the plane, `(n, 2, A)`.
         sigma: Standard deviations `(n,)`, larger than half a cell.
         centres: Coordinates of the pixels along either axis, `(P,)`.
-        cell: h, the spacing of the grid that atoms are shared out to.
-
-    Returns:
-        Densities `(n, P, P)`.
+        cell: Spacing h of the grid that atoms are shared out to.
 
     Example:
         >>> one_atom, sigma = torch.zeros(1, 2, 1), torch.tensor([3.0])
@@ -246,15 +209,10 @@ def project(points: Tensor, sigma: Tensor, centres: Tensor, cell: float) -> Tens
 
 
 def share_out(points: Tensor, cell: float) -> tuple[Tensor, Tensor]:
-    """Points shared out to the nodes of a grid by quadratic B-splines, unit mass each.
+    """Share points `(n, 2, A)` of unit mass out to the nodes of a grid by quadratic B-splines.
 
-    Arguments:
-        points: `(n, 2, A)`.
-        cell: h, the spacing of the grid.
-
-    Returns:
-        Masses `(n, M, M)`, and the coordinates `(M,)` of the nodes along either axis, which reach
-        beyond all points.
+    Returns masses `(n, M, M)`, and the coordinates `(M,)` of the nodes along either axis, which
+    reach beyond all points.
 
     Example:
         >>> grid, nodes = share_out(torch.tensor([[[0.25], [-1.0]]]), cell=0.5)
