@@ -1,4 +1,4 @@
-r"""Offline: from embedded simulations to all that is needed for observed data.
+r"""How a fit learns: which embedding it takes, then all that observed data need.
 
 .. math:: \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2
 
@@ -10,6 +10,11 @@ others in turn as well.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -20,12 +25,17 @@ from mindist.adaptation import (
     Observations,
     SummaryNoise,
     View,
+    choose_representation,
+    efficient_bandwidth,
     multiplicity,
 )
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.ridge import begin_together
 from mindist.detection import MAX_LEARNED, MAX_NULL, Detector, NullDistances
-from mindist.features.embedding import Embedding
+from mindist.features import FourierFeatures, choose_bandwidth
+from mindist.features.bandwidth import efficiency_share
+from mindist.features.embedding import Embedding, local_multiple
+from mindist.features.representation import make_representation
 from mindist.features.stream import EmbeddedSimulations, EmbeddedStream
 from mindist.fitted import Fitted
 from mindist.protocols import Decoder
@@ -37,6 +47,69 @@ MASS_DATASETS = 2_000  # of which 100 lie below the level: its standard error is
 CALIBRATION_DATASETS = 100  # whose observations calibrate the outlier score
 CALIBRATION_OBSERVATIONS = 1_000  # of each of them
 BLOCK_BYTES = 2**25  # of features of observations at once
+
+
+@dataclass(frozen=True)
+class EmbeddingRule:
+    """The settings of `MinimumDistance` that decide how it embeds, under the same names.
+
+    Example:
+        >>> x = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
+        >>> rule = EmbeddingRule(2.0, "raw", True, 4, "sobol", seed=0)
+        >>> rule.choose(x, x.mean(1), Summariser(lambda x: x.mean(1))).total
+        8
+    """
+
+    bandwidth: float | str
+    representation: str | Callable[[Any], Any]
+    local: bool
+    num_features: int
+    frequencies: str
+    seed: int
+
+    def choose(
+        self,
+        x: Tensor,
+        s: Tensor,
+        summarise: Summariser,
+        sampling: torch.Generator | None = None,
+    ) -> Embedding:
+        """Choose representation, bandwidths and features on a sample of simulations.
+
+        The wide bandwidth follows a rule on what the representation shows of the sample; the local
+        one is the narrowest multiple of it with which observations of one dataset still see each
+        other; the frequencies of both are drawn from the seed alone.
+
+        Arguments:
+            x: Simulated datasets `(M, N, *event)`.
+            s: Their summaries `(M, d_s)`.
+            summarise: The summary function.
+            sampling: Chooses the observations whose distances set the bandwidth; by default a new
+                stream of the seed.
+        """
+        sampling = torch.Generator().manual_seed(self.seed) if sampling is None else sampling
+        rule = self.representation
+        if rule == "auto":
+            rule = choose_representation(x, s, self.bandwidth)
+        representation = None if rule == "raw" else make_representation(rule, x)
+        seen = x if representation is None else representation(x)
+        share = efficiency_share(self.bandwidth)
+        if share is None:
+            bandwidth = choose_bandwidth(self.bandwidth, seen, sampling)
+        else:
+            bandwidth = efficient_bandwidth(share, x, seen, s, summarise, sampling)
+        draw = partial(
+            FourierFeatures.draw,
+            tuple(seen.shape[2:]),
+            self.num_features,
+            generator=torch.Generator().manual_seed(self.seed),
+            frequencies=self.frequencies,
+        )
+        wide, local = draw(bandwidth=bandwidth), None
+        if self.local:
+            multiple = local_multiple(seen.reshape(*seen.shape[:2], -1), bandwidth)
+            local = None if multiple is None else draw(bandwidth=multiple * bandwidth)
+        return Embedding(wide, local, representation)
 
 
 class Learner:
@@ -109,7 +182,7 @@ class Learner:
         Arguments:
             simulations: A uniform sample of the simulations, embedded.
             summarise: The summary function.
-            seed: Of the bootstrap.
+            seed: Seed of the bootstrap.
         """
         for decoder in self._summing:
             decoder.finish()
@@ -159,7 +232,7 @@ class Learner:
         )
 
     def _kept(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Which of the kept simulations were held out of the fits, and which were not.
+        """Return which of the kept simulations were held out of the fits, and which were not.
 
         Where a stream is long, later simulations have taken the place of some that were held out.
         """
@@ -176,7 +249,7 @@ class Learner:
         residuals: list[Tensor],
         num_obs: int,
     ) -> NullDistances:
-        """Null distances of simulations that were held out of the decoder's fit.
+        """Return null distances of simulations that were held out of the decoder's fit.
 
         A decoder in closed form can hold out each of the simulations that it was fitted to as
         well: the same law, and a far smaller error of the threshold. Any other decoder is compared
@@ -195,7 +268,7 @@ class Learner:
 
 
 def _least_mass(decoder: Decoder, s: Tensor, z_bar: Tensor) -> float:
-    """The mass of the model that 95% of the simulations exceed, each at its own summary."""
+    """Return the mass of the model that 95% of the simulations exceed, each at its own summary."""
     with torch.no_grad():
         mu = decoder(s.double())
     mass = (mu * z_bar.double()).sum(1) / mu.square().sum(1)
@@ -205,7 +278,7 @@ def _least_mass(decoder: Decoder, s: Tensor, z_bar: Tensor) -> float:
 def _score_threshold(
     embedding: Embedding, decoder: Decoder, x: Tensor, s: Tensor, least_mass: float
 ) -> float:
-    """The outlier score that 99% of the observations of simulated datasets stay below."""
+    """Return the outlier score that 99% of the observations of simulated datasets stay below."""
     x, scores = x[:, :CALIBRATION_OBSERVATIONS], []
     size = max(1, BLOCK_BYTES // (4 * x.shape[1] * embedding.total))
     for some, at in zip(x.split(size), s.double().split(size), strict=True):
@@ -215,4 +288,4 @@ def _score_threshold(
     return float(torch.cat(scores).quantile(SCORE_LEVEL))
 
 
-__all__ = ["Learner"]
+__all__ = ["EmbeddingRule", "Learner"]

@@ -36,7 +36,6 @@ from mindist.adaptation import (
     SummaryNoise,
 )
 from mindist.adapting import adapt_block
-from mindist.choosing import EmbeddingRule
 from mindist.decoders import DECODERS
 from mindist.features.bandwidth import parse_bandwidth
 from mindist.features.embedding import Embedding
@@ -44,7 +43,7 @@ from mindist.features.representation import REPRESENTATIONS
 from mindist.features.sources import Source, read_data, read_simulation_bank
 from mindist.features.stream import EmbeddedStream
 from mindist.fitted import Fitted
-from mindist.learning import Learner
+from mindist.learning import EmbeddingRule, Learner
 from mindist.protocols import (
     Array,
     Decoder,

@@ -23,10 +23,10 @@ from sbi.utils.sbiutils import Standardize
 from torch import Tensor, nn
 
 from mindist import storage
-from mindist.layout import Settings
 from mindist.posteriors.guards import quiet, seeded
 from mindist.posteriors.sbi_bridge import EmbeddingSummary
 from mindist.posteriors.sbi_training import HARMLESS, check_prior
+from mindist.schema import Record
 
 KIND = "NeuralPosterior"
 ESTIMATORS = ("mdn", "made", "maf", "maf_rqs", "nsf") + tuple(
@@ -167,7 +167,7 @@ def _behind_standardiser(net: nn.Module, state: dict[str, Tensor], prefix: str) 
 
 def _check(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Raise unless what a network is built from, before its weights are loaded, is sensible."""
-    settings = Settings(path / storage.JSON_NAME, config)
+    settings = Record(path / storage.JSON_NAME, config)
     settings.word("density_estimator", ESTIMATORS)
     settings.flag("standardised")
     shapes = [(settings, "input_shape"), (settings, "condition_shape")]
