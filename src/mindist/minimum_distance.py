@@ -55,7 +55,7 @@ from mindist.protocols import (
 from mindist.schema import Record, moved, plain
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
-from mindist.threads import each_in_a_thread, ranges
+from mindist.threads import each_in_a_thread
 
 PAPER_VARIANTS = {
     "rf": ("mlp", Search("lbfgs", ("observed",), stay=0, reweight=0)),
@@ -504,7 +504,7 @@ class MinimumDistance:
 
 
 def _blocks(num: int, size: int) -> list[tuple[int, int]]:
-    """Ranges of at most so many datasets, as many for each thread if that is worth its start.
+    """Split datasets into ranges of at most `size`, balanced over threads where that pays.
 
     Example:
         >>> _blocks(7, 3), _blocks(0, 3)
@@ -512,4 +512,5 @@ def _blocks(num: int, size: int) -> list[tuple[int, int]]:
     """
     threads = min(torch.get_num_threads(), max(1, num // WORTH_A_THREAD))
     parts = -(-num // size)
-    return ranges(num, -(-parts // threads) * threads) if num else [(0, 0)]
+    length = -(-num // max(1, -(-parts // threads) * threads))
+    return [(first, min(first + length, num)) for first in range(0, num, length or 1)] or [(0, 0)]

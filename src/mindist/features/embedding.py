@@ -10,7 +10,8 @@ contaminated observations from clean ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,61 +179,51 @@ def local_multiple(seen: Tensor, bandwidth: float) -> float | None:
 
 
 def first_difference(stored: State, wanted: State) -> str | None:
-    """Return the first setting of `MinimumDistance` in which two embeddings differ.
+    """Return the first setting of `MinimumDistance` in which two embeddings differ, or None.
 
-    Embeddings on disk can only be learned from if they were made with what will embed the observed
-    data; where they were not, a user wants to know which setting to change.
+    Embeddings on disk serve only if they were made with what will embed the observed data; where
+    they were not, a user wants to know which setting to change.
 
     Arguments:
         stored: The `state()` of what embedded a simulation bank.
         wanted: That of what the estimator would embed with.
-
-    Returns:
-        A few words such as "num_features (64 in the bank, 512 here)"; None where they agree.
 
     Example:
         >>> few, many = ({"features.weight": torch.ones(2, half)} for half in (2, 4))
         >>> first_difference(({"fitted_bandwidth": 1.0}, few), ({"fitted_bandwidth": 1.0}, many))
         'num_features (4 in the bank, 8 here)'
     """
-    return next(_differences(stored, wanted), None)
-
-
-def _differences(stored: State, wanted: State) -> Iterator[str]:
     (config, tensors), (other, others) = stored, wanted
 
-    def compared(setting: str, was: object, now: object) -> Iterator[str]:
+    def widths(key: str) -> list[str]:
+        values = [c.get(key) for c in (config, other)]
+        if None not in values and math.isclose(*values, rel_tol=TOLERANCE):
+            return ["", ""]
+        return ["none" if value is None else f"a kernel of width {value:.6g}" for value in values]
+
+    seen = [c.get("representation", {}).get("name", "raw") for c in (config, other)]
+    compared: dict[str, list[Any]] = {
+        "representation": list(map(repr, seen)),
+        "num_features": [2 * t["features.weight"].shape[1] for t in (tensors, others)],
+        "bandwidth": widths("fitted_bandwidth"),
+        "local": widths("local_bandwidth"),
+    }
+    for setting, (was, now) in compared.items():
         if was != now:
-            yield f"{setting} ({was} in the bank, {now} here)"
-
-    names = (repr(c.get("representation", {}).get("name", "raw")) for c in (config, other))
-    yield from compared("representation", *names)
-    sizes = (2 * t["features.weight"].shape[1] for t in (tensors, others))
-    yield from compared("num_features", *sizes)
-    for key, setting in (("fitted_bandwidth", "bandwidth"), ("local_bandwidth", "local")):
-        was, now = config.get(key), other.get(key)
-        if was is None or now is None or abs(was - now) > TOLERANCE * abs(now):
-            yield from compared(setting, *map(_width, (was, now)))
+            return f"{setting} ({was} in the bank, {now} here)"
     for name in sorted(tensors.keys() | others.keys()):
-        if name in tensors and name in others and _same(tensors[name], others[name]):
-            continue
-        if name.endswith("features.weight"):
-            yield "frequencies or seed (other random features in the bank than here)"
-        else:
-            yield f"representation (fitted to other simulations: {name})"
-
-
-def _width(value: float | None) -> str:
-    return "none" if value is None else f"a kernel of width {value:.6g}"
+        if name not in tensors or name not in others or not _same(tensors[name], others[name]):
+            if name.endswith("features.weight"):
+                return "frequencies or seed (other random features in the bank than here)"
+            return f"representation (fitted to other simulations: {name})"
+    return None
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors agree up to the rounding of another machine."""
     if one.shape != other.shape:
         return False
     one, other = one.detach().cpu().double(), other.detach().cpu().double()
     finite = torch.isfinite(other)
     largest = other[finite].abs().max() if finite.any() else 0.0
     return bool(((one == other) | ((one - other).abs() <= TOLERANCE * largest)).all())
-
-
-__all__ = ["Embedding", "first_difference", "local_multiple"]

@@ -6,14 +6,11 @@ r"""Random Fourier features of the Gaussian kernel, and streamed mean embeddings
     \mathbb{E}\,\langle z(x), z(y) \rangle = k(x, y) ,
 
 so that the squared MMD between two samples is close to the squared distance of their mean
-embeddings :math:`\bar z = \frac{1}{N} \sum_n z(x_n)` (equation 2 of the paper). The error falls
-as :math:`1/\sqrt{K}`: the variance of :math:`\langle z(x), z(y) \rangle` at distance
-:math:`\Delta` is :math:`(1 + k(2\Delta) - 2 k(\Delta)^2)/K`, which vanishes at :math:`\Delta = 0`.
-Features with one cosine and a random phase for each frequency, as in scikit-learn's `RBFSampler`
-and so in the paper's code, have the same mean and a larger variance,
-:math:`(1 + k(2\Delta)/2 - k(\Delta)^2)/K`: at K = 512 their draw alone moves the RMSE of the
-paper's method on the Gaussian task at epsilon 0.3 between .195 and .239, the paired ones' between
-.19 and .23 (docs/method.md).
+embeddings :math:`\bar z = \frac{1}{N} \sum_n z(x_n)` (equation 2 of the paper). The variance of
+:math:`\langle z(x), z(y) \rangle` at distance :math:`\Delta` is
+:math:`(1 + k(2\Delta) - 2 k(\Delta)^2)/K`; features with one cosine and a random phase for each
+frequency, as in scikit-learn's `RBFSampler` and so in the paper's code, have a larger one,
+:math:`(1 + k(2\Delta)/2 - k(\Delta)^2)/K` (docs/method.md).
 
 References:
     Rahimi and Recht, Random Features for Large-Scale Kernel Machines, NeurIPS 2007.
@@ -38,9 +35,8 @@ from mindist.threads import each_in_a_thread
 # 2^17 bytes, 1.31 of 2^19, 1.19 of 2^21.
 BLOCK_BYTES = 2**21
 
-# Of a Sobol sequence, at most. In 256 dimensions its kernel error is that of independent draws, in
-# 1,024 it is larger; orthogonal frequencies are better from 16 on (docs/method.md, "Features"). The
-# results in docs/results were computed with Sobol sequences up to here.
+# The largest dimension of a Sobol sequence. Orthogonal frequencies are better from 16 on
+# (docs/method.md, "Features"); the results in docs/results have Sobol sequences up to here.
 SOBOL_DIMENSIONS = 64
 
 
@@ -48,9 +44,8 @@ SOBOL_DIMENSIONS = 64
 class FourierFeatures:
     r"""A drawn feature map :math:`z : \mathbb{R}^{event} \to \mathbb{R}^K`.
 
-    Its weights are drawn once, from an explicit generator, and stored: the same map embeds the
-    simulations and the observations. Observations of any event shape (vectors, series, images)
-    are flattened. Computation happens in the precision of the data.
+    Its weights are drawn once and stored: the same map embeds the simulations and the observations,
+    which are flattened. Computation happens in the precision of the data.
 
     Arguments:
         weight: Frequencies `(D, K/2)`, float64, with D the number of elements of an event.

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 BLOCK_VALUES = 2**22  # kernel values computed at once: 32 MB in float64
 LOST = 1e-10  # the largest error of a squared distance by products, in units of the bandwidth's
@@ -55,8 +54,8 @@ def mmd_squared(
 
     The biased form (a V-statistic, never negative) is the squared distance between the two
     empirical mean embeddings, which is what `FourierFeatures` approximates; the unbiased form (a
-    U-statistic) leaves out the diagonal. Differentiable; memory is bounded by blocks of
-    `BLOCK_VALUES` kernel values, with gradients as well.
+    U-statistic) leaves out the diagonal. Differentiable; without gradients memory is bounded by
+    blocks of `BLOCK_VALUES` kernel values.
 
     Arguments:
         x: Points `(*, n, D)`.
@@ -91,16 +90,7 @@ def _kernel_sum(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Ten
     batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]).numel()
     rows = max(1, BLOCK_VALUES // max(1, batch * y.shape[-2]))
     blocks = x.split(rows, dim=-2)
-
-    def block_sum(block: Tensor) -> Tensor:
-        return gaussian_kernel(block, y, bandwidth).sum(dim=(-2, -1))
-
-    if len(blocks) > 1 and torch.is_grad_enabled() and (x.requires_grad or y.requires_grad):
-        # Recomputed in the backward pass, which would otherwise keep every block.
-        sums = [checkpoint(block_sum, block, use_reentrant=False) for block in blocks]
-    else:
-        sums = [block_sum(block) for block in blocks]
-    return torch.stack(sums).sum(0)
+    return torch.stack([gaussian_kernel(b, y, bandwidth).sum(dim=(-2, -1)) for b in blocks]).sum(0)
 
 
 def squared_distances(x: Tensor, y: Tensor, unit: float) -> Tensor:

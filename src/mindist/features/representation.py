@@ -49,13 +49,10 @@ class Range:
     r"""Clamp each coordinate to its simulated range, widened by half of its width on both sides.
 
     Far from everything simulated a kernel is 0, but its estimate by random features is noise of
-    size :math:`1/\sqrt{K}`: gross outliers (1e6 among numbers about 1) would look close to some
-    simulations by luck. Clamped they stay outside of the simulations, at a distance that the
-    features resolve. Inside it is the identity: the simulations it was fitted to stay as they are.
-
-    A coordinate that never varied in the simulations, but does in the data, shows that the model is
-    wrong. Clamping it to its one value would hide this, so it gets the median width of the
-    coordinates that vary (1 if none does): a departure is as visible there as in any other.
+    size :math:`1/\sqrt{K}`: gross outliers would look close to some simulations by luck. Clamped
+    they stay outside of the simulations, at a distance that the features resolve. A coordinate that
+    never varied in the simulations gets the median width of those that vary (1 if none does), so
+    that a departure, which shows that the model is wrong, is as visible there as in any other.
 
     Arguments:
         lo: Lower ends `(D,)`, float64.
@@ -139,13 +136,7 @@ class Representation(ABC):
 
 
 class StoredRepresentation(Representation):
-    """A representation that is fitted to simulations and stored as tensors.
-
-    Example:
-        >>> config, tensors = SignedLog.of(torch.tensor([[0.0, 2.0]])).state()
-        >>> config["name"], list(tensors)
-        ('signed-log', ['lo', 'hi', 'unit'])
-    """
+    """A representation that is fitted to simulations and stored as tensors."""
 
     @classmethod
     @torch.no_grad()
@@ -159,9 +150,6 @@ class StoredRepresentation(Representation):
     def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
         """Return the tensors of the class, from flattened simulated observations."""
         return {}
-
-
-# ---------------------------------------------------------------------------- each value by itself
 
 
 @dataclass(frozen=True)
@@ -238,9 +226,6 @@ class SignedLog(StoredRepresentation):
         return torch.from_numpy(np.arcsinh(ratio.numpy()))
 
 
-# ---------------------------------------------------------------------------- series and images
-
-
 @dataclass(frozen=True)
 class PowerSpectrum(StoredRepresentation):
     r"""Log power at each frequency of a series `(T,)`, or at each radius of an image `(H, W)`.
@@ -249,14 +234,13 @@ class PowerSpectrum(StoredRepresentation):
         \qquad j = 0, \ldots, \lfloor \min(H, W)/2 \rfloor ,
 
     with the unitary discrete Fourier transform and :math:`|f|` in cycles per shorter side, rounded;
-    the corners beyond are left out. It does not change when a series or an image is shifted
-    cyclically, and hardly when an image is rotated: it tells texture, size and noise, not place.
+    the corners beyond are left out. It tells texture, size and noise, not place: it does not change
+    when the observation is shifted cyclically, and hardly when an image is rotated.
 
     Arguments:
         floor: The least power, `FLOOR` of the median over simulations of the mean power.
         ring: The index j of each frequency of the real transform; one past the last for a corner.
-        share: The weight of each frequency in the mean over its ring, which is one of the full
-            plane: the real transform leaves out half of it.
+        share: The weight of each frequency in the mean over its ring of the full plane.
 
     Example:
         >>> x = torch.tensor([[[0.0, 2.0, 0.0, -2.0], [4.0, 0.0, 0.0, 0.0]]])
@@ -396,15 +380,11 @@ def _energies(rows: Tensor, mean: Tensor, components: Tensor, floor: Tensor) -> 
     return torch.cat([y, energy.clamp(min=floor).log()], dim=1)
 
 
-# ---------------------------------------------------------------------------- any function
-
-
 @dataclass(frozen=True)
 class Encoded(Representation):
-    """Any function of observations, such as a frozen network.
+    """Any function of observations, such as a frozen network, which is not stored, only its range.
 
-    The function is not stored with a model, only its range: it is given again at load. It is
-    called on the device of the data: move a network there yourself.
+    It is called on the device of the data: move a network there yourself.
 
     Arguments:
         function: From `(n, *event)` to `(n, D)`, or to `(n, *shape)`, which is flattened.
@@ -481,9 +461,6 @@ def _wants_numpy(function: Callable[[Any], Any], x: Tensor) -> bool:
         return True
 
 
-# ---------------------------------------------------------------------------- by name
-
-
 REPRESENTATIONS: dict[str, type[StoredRepresentation]] = {
     kind.name: kind
     for kind in (Identity, Standardised, SignedLog, PowerSpectrum, PrincipalComponents)
@@ -521,14 +498,6 @@ def read_representation(
             observation itself.
         size: D, the length of a represented observation.
         function: That of an `Encoded`, because functions are not stored; None for any other.
-
-    Example:
-        >>> from pathlib import Path
-        >>> config, tensors = make_representation(torch.sin, torch.zeros(2, 3)).state()
-        >>> tensors = {f"representation.{name}": value for name, value in tensors.items()}
-        >>> record = Record(Path("f"), {"representation": config}, tensors=tensors)
-        >>> read_representation(record, 1, torch.sin).size
-        1
     """
     own = record.part("representation", D=size) if "representation" in record else None
     name = own.word("name", (*REPRESENTATIONS, Encoded.name)) if own else "raw"
@@ -561,9 +530,8 @@ def candidates(event_shape: Sequence[int]) -> tuple[str, ...]:
     """Return the names to choose from automatically, the one that suits the shape first.
 
     Numbers, vectors and series are taken as they are, unless their logarithm is better, or their
-    coordinates in units of their own, without which a kernel sees only the largest ones. In images
-    a kernel on pixels sees mostly noise, which is as far from a particle as particles from each
-    other, so that their spectrum comes first.
+    coordinates in units of their own. In images a kernel on pixels sees mostly noise, so that their
+    spectrum comes first.
 
     Example:
         >>> candidates((32, 32)), candidates((5,))
@@ -573,9 +541,6 @@ def candidates(event_shape: Sequence[int]) -> tuple[str, ...]:
         return ("power-spectrum", "identity")
     names = ("identity", "signed-log") if len(event_shape) <= 1 else ("identity",)
     return (*names, "standardised") if math.prod(event_shape) > 1 else names
-
-
-# ---------------------------------------------------------------------------- sizes and spreads
 
 
 def _some(rows: Tensor, limit: int) -> Tensor:
@@ -596,11 +561,7 @@ def _filled(spread: Tensor, size: Tensor) -> Tensor:
 
 
 def _unit_of(size: Tensor) -> float:
-    """Return what to divide numbers of a size by before they are squared in float32.
-
-    1 unless their squares would come near the ends of its range; else a power of two, by which a
-    division is exact.
-    """
+    """Return 1, or a power of two to divide by before numbers of a size are squared in float32."""
     value = float(size)
     return 1.0 if SQUARABLE < value < 1 / SQUARABLE else power_of_two(value)
 

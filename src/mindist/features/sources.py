@@ -1,12 +1,10 @@
 """Where simulated datasets come from: an array, an iterator of chunks, or a simulation bank.
 
-A source gives a sample of datasets, on which what has to be known before the first embedding is
-chosen, and then all datasets, embedded chunk by chunk, those with NaN left out. The sample of an
-array is random; an array of more than `MAX_KEPT` datasets is read in random order, so that its
-order does not matter. The sample of an iterator are its leading datasets: it has to come in random
-order. A simulation bank stores the mean embeddings of its datasets, and the datasets themselves
-only where that was asked for: its embeddings serve if they were made with the embedding that an
-estimator's settings give on the pilot, the first datasets, which every bank keeps.
+A source gives a sample of datasets, on which the embedding is chosen, and then all datasets,
+embedded chunk by chunk, those with NaN left out. The sample of an array is random, and a large
+array is read in random order. The sample of an iterator are its leading datasets: it has to come in
+random order. A simulation bank has mean embeddings, which serve if they were made with what an
+estimator chooses on the bank's pilot, its first datasets; some banks have all datasets as well.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,41 +38,16 @@ MAX_KEPT = 20_000
 
 @dataclass(frozen=True)
 class Embedded:
-    """Simulations of a chunk, embedded.
-
-    Arguments:
-        s: Summaries `(m, d_s)`.
-        z_bar: Mean embeddings `(m, K)`, float32.
-        points: The first few observations of each dataset `(m, n, *event)`, where asked for.
-        lost: How many more there were, with NaN or infinite values.
-    """
+    """Simulations of a chunk, embedded."""
 
     s: Tensor
+    """Summaries `(m, d_s)`."""
     z_bar: Tensor
+    """Mean embeddings `(m, K)`, float32."""
     points: Tensor | None
+    """The first observations of each dataset `(m, n, *event)`, where asked for."""
     lost: int
-
-
-class Source(Protocol):
-    """Simulations that are read once."""
-
-    @property
-    def sample(self) -> tuple[Tensor, Tensor]:
-        """Some datasets `(m, N, *event)` and their summaries `(m, d_s)`."""
-
-    @property
-    def total(self) -> int | None:
-        """The number of datasets, if it is known."""
-
-    @property
-    def shuffled(self) -> bool:
-        """Whether they are read in a random order: the leading ones are a uniform sample."""
-
-    def embedding(self, chosen: Embedding) -> Embedding:
-        """Return what to embed with: `chosen`, or what is stored and agrees with it."""
-
-    def embed(self, embedding: Embedding, num_points: int) -> Iterator[Embedded]:
-        """Embed all datasets; keep the first `num_points` observations of each."""
+    """How many more there were, with NaN or infinite values."""
 
 
 Chunk = tuple[Tensor, Tensor, int]
@@ -82,27 +55,27 @@ Chunk = tuple[Tensor, Tensor, int]
 
 
 @dataclass(frozen=True)
-class DataSource:
-    """Datasets in memory, or from an iterator; `read_data` makes it.
+class Source:
+    """Simulated datasets that are read once, from memory or from an iterator.
 
     Arguments:
-        sample: As for any `Source`.
+        sample: Some datasets `(m, N, *event)` and their summaries `(m, d_s)`.
         chunks: All datasets.
-        total: As for any `Source`.
-        shuffled: As for any `Source`.
+        total: The number of datasets, if it is known.
+        shuffled: Whether they are read in a random order: the leading ones are a uniform sample.
     """
 
     sample: tuple[Tensor, Tensor]
-    chunks: Iterator[Chunk]
+    chunks: Iterator[Any]
     total: int | None
     shuffled: bool
 
     def embedding(self, chosen: Embedding) -> Embedding:
-        """Return `chosen`."""
+        """Return what to embed with: `chosen`, or what is stored and agrees with it."""
         return chosen
 
     def embed(self, embedding: Embedding, num_points: int) -> Iterator[Embedded]:
-        """Embed all datasets."""
+        """Embed all datasets; keep the first `num_points` observations of each."""
         for data, summary, lost in self.chunks:
             if not len(data):
                 yield Embedded(summary, data.new_empty(0, embedding.total), None, lost)
@@ -114,7 +87,7 @@ class DataSource:
 
 def read_data(
     x: Any, s: Any, summarise: Summariser, generator: torch.Generator, device: torch.device
-) -> DataSource:
+) -> Source:
     """Return the source for an array or an iterator that `MinimumDistance.fit` was given.
 
     Arguments:
@@ -129,7 +102,7 @@ def read_data(
         chunks = _chunks(_pairs(x, s), summarise, device)
         leading = _leading(chunks)
         checks.same_shapes([data for data, _, _ in leading if len(data)])
-        return DataSource(_joined(leading), chain(leading, chunks), None, False)
+        return Source(_joined(leading), chain(leading, chunks), None, False)
     checks.simulations(checks.as_tensor(x[:1], "x"))
     order = torch.randperm(len(x), generator=generator)
     if s is not None:
@@ -137,7 +110,7 @@ def read_data(
         next(_chunks([(x[:3], s[:3])], summarise, device))  # an error is about the first ones
     some = _pick(x, s, order[:SAMPLE_DATASETS])
     sample = _joined(list(_chunks([some], summarise, device)))
-    return DataSource(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
+    return Source(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
 
 
 def _joined(leading: list[Chunk]) -> tuple[Tensor, Tensor]:
@@ -155,7 +128,8 @@ def _chunks(
     """Yield chunks of finite simulations: NaN is dropped before and after the summary."""
     checked = False
     for data, summary in pairs:
-        tensor, numpy = checks.simulations(checks.as_tensor(data, "x")).to(device), _is_numpy(data)
+        tensor = checks.simulations(checks.as_tensor(data, "x")).to(device)
+        numpy = isinstance(data, np.ndarray)
         finite = checks.finite_rows(tensor.flatten(1))
         if summary is not None:
             summary = checks.summaries(summary, len(tensor), name="s").to(device)
@@ -176,25 +150,17 @@ def _chunks(
             yield tensor, summary[finite], lost
 
 
-def _is_numpy(data: Any) -> bool:
-    return isinstance(data, np.ndarray)
-
-
 def _array(x: Any, s: Any, order: Tensor) -> Iterator[tuple[Any, Any]]:
     """Yield chunks of an array and its summaries; of a large one, a random sample first."""
     size = max(1, CHUNK_BYTES // max(1, checks.as_tensor(x[:1], "x").numel() * 4))
-    if len(x) <= MAX_KEPT:
-        for first in range(0, len(x), size):
-            yield x[first : first + size], None if s is None else s[first : first + size]
-        return
-    for part in order.tensor_split([MAX_KEPT]):
+    for part in filter(len, order.tensor_split([MAX_KEPT])):
         for rows in part.sort().values.split(size):
             yield _pick(x, s, rows)
 
 
 def _pick(x: Any, s: Tensor | None, rows: Tensor) -> tuple[Any, Any]:
     """Return some datasets of a tensor or a NumPy array, and their summaries."""
-    data = x[rows.numpy()] if _is_numpy(x) else x[rows.to(x.device)]
+    data = x[rows.to(x.device)] if isinstance(x, Tensor) else x[rows.numpy()]
     return data, None if s is None else s[rows]
 
 
@@ -227,24 +193,14 @@ def _leading(chunks: Iterator[Chunk]) -> list[Chunk]:
 
 
 @dataclass(frozen=True)
-class SimulationBankSource:
-    """The datasets of a simulation bank; `read_simulation_bank` makes and checks it.
+class SimulationBankSource(Source):
+    """The datasets of a simulation bank; its pilot is the sample.
 
     Arguments:
         bank: The simulation bank.
-        sample: Its pilot: datasets `(m, N, *event)` and their summaries `(m, d_s)`.
-        device: Where to compute.
     """
 
     bank: StoredSimulations
-    sample: tuple[Tensor, Tensor]
-    device: torch.device
-    shuffled: ClassVar[bool] = False
-
-    @property
-    def total(self) -> int:
-        """The number of datasets."""
-        return len(self.bank)
 
     def embedding(self, chosen: Embedding) -> Embedding:
         """Return the bank's own embedding where it agrees with `chosen`, else `chosen`."""
@@ -270,7 +226,7 @@ class SimulationBankSource:
                 "decoder, or simulate again with keep='data'."
             )
         stored = self._compared(embedding)[1] is None
-        for chunk in self.bank.chunks():
+        for chunk in self.chunks:
             yield self._embedded(chunk, embedding, stored, num_points)
 
     def _compared(self, chosen: Embedding) -> tuple[Embedding | None, str | None]:
@@ -285,7 +241,7 @@ class SimulationBankSource:
         function, encoder = None, chosen.representation
         if "representation" in record and record.part("representation").get("name") == Encoded.name:
             function = encoder.function if isinstance(encoder, Encoded) else torch.nn.Identity()
-        own = moved(Embedding.read(record, function), self.device)
+        own = moved(Embedding.read(record, function), self.sample[0].device)
         if own.event_shape != event:
             raise damaged(record.file, f"it is not for observations of shape {event}")
         return own, first_difference(own.state(), chosen.state())
@@ -294,7 +250,7 @@ class SimulationBankSource:
         """Raise a ValueError unless the first embeddings of the bank are those of its pilot."""
         # A small bank has chunks of fewer datasets than that; NaN agrees with anything.
         stored = self._tensor(next(self.bank.chunks()).z_bar, "z_bar")[:PROBES]
-        few = self.bank.pilot[0][: len(stored)].to(self.device)
+        few = self.bank.pilot[0][: len(stored)].to(self.sample[0].device)
         if not checks.agree(embedding.mean(few).float(), stored):
             raise ValueError(
                 "x: expected a bank whose first embeddings are those of its pilot, got others. If "
@@ -320,7 +276,7 @@ class SimulationBankSource:
         return Embedded(s[finite], z_bar[finite], points, int((~finite).sum()))
 
     def _tensor(self, value: Any, name: str) -> Tensor:
-        return checks.as_tensor(value, name).to(self.device)
+        return checks.as_tensor(value, name).to(self.sample[0].device)
 
 
 def read_simulation_bank(
@@ -347,7 +303,7 @@ def read_simulation_bank(
         raise checks.no_simulations()
     x, s_x = x[finite], s_x[finite]
     _check_summary(summarise, x[:PROBES], s_x[:PROBES])
-    return SimulationBankSource(bank, (x, s_x), device)
+    return SimulationBankSource((x, s_x), bank.chunks(), len(bank), False, bank)
 
 
 def _check_summary(summarise: Summariser, x: Tensor, s: Tensor) -> None:
@@ -363,6 +319,3 @@ def _check_summary(summarise: Summariser, x: Tensor, s: Tensor) -> None:
             f"{s[0].tolist()} on its first dataset, got one that gives {computed[0].tolist()}. "
             "Pass the same function (and, for a network, the same weights), or simulate again."
         )
-
-
-__all__ = ["Embedded", "Source", "read_data", "read_simulation_bank"]

@@ -95,21 +95,17 @@ class Reservoir:
 
 @dataclass(frozen=True)
 class EmbeddedSimulations:
-    """What is kept of simulated datasets: all of them, or a uniform sample.
-
-    Arguments:
-        s: Summaries `(m, d_s)`.
-        z_bar: Mean embeddings `(m, K)`, float32, of both kernels.
-        index: Which of all datasets these are, in the order in which they were read, `(m,)`.
-        embedding: What embedded them.
-        sample: Some datasets `(m, N, *event)` and their summaries `(m, d_s)`.
-    """
+    """What is kept of simulated datasets: all of them, or a uniform sample."""
 
     s: Tensor
+    """Summaries `(m, d_s)`."""
     z_bar: Tensor
+    """Mean embeddings `(m, K)`, float32, of both kernels."""
     index: Tensor
+    """Which of all datasets these are, in the order in which they were read, `(m,)`."""
     embedding: Embedding
     sample: tuple[Tensor, Tensor]
+    """Some datasets `(m, N, *event)` and their summaries `(m, d_s)`."""
 
     @property
     def num_obs(self) -> int:
@@ -147,35 +143,29 @@ class EmbeddedStream:
         seed: int,
         progress: bool = False,
     ) -> None:
-        self._source, self.embedding, self._num_points = source, embedding, num_points
+        self.embedding, self._source, self._num_points = embedding, source, num_points
         draws = None if source.shuffled else torch.Generator().manual_seed(seed)
         self._reservoir = Reservoir(None if keep_all else sources.MAX_KEPT, draws)
-        self._progress, self._dropped, self._seen = progress, 0, 0
+        self._dropped = self._seen = 0
+        self._bar = tqdm(total=source.total, desc="Embedding simulations", disable=not progress)
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        begun, bar = (
-            False,
-            tqdm(
-                total=self._source.total, desc="Embedding simulations", disable=not self._progress
-            ),
-        )
-        with bar:
-            for chunk in self._source.embed(self.embedding, self._num_points):
-                count = len(chunk.s) + chunk.lost
-                self._dropped, self._seen = self._dropped + chunk.lost, self._seen + count
-                bar.update(count)
-                if not len(chunk.s):
-                    continue
-                points = () if chunk.points is None else (chunk.points,)
-                rest = self._reservoir.fill(chunk.s, chunk.z_bar, *points)
-                if len(rest[0]):
-                    if not begun:
-                        yield self._reservoir.rows()
-                    begun = True
-                    yield rest
-                    self._reservoir.replace(*rest)
+        begun, reservoir = False, self._reservoir
+        for chunk in self._source.embed(self.embedding, self._num_points):
+            count = len(chunk.s) + chunk.lost
+            self._dropped, self._seen = self._dropped + chunk.lost, self._seen + count
+            self._bar.update(count)
+            points = () if chunk.points is None else (chunk.points,)
+            rest = reservoir.fill(chunk.s, chunk.z_bar, *points) if len(chunk.s) else (chunk.s,)
+            if len(rest[0]):
+                if not begun:
+                    yield reservoir.rows()
+                begun = True
+                yield rest
+                reservoir.replace(*rest)
+        self._bar.close()
         if not begun:
-            yield self._reservoir.rows()
+            yield reservoir.rows()
 
     def kept(self) -> EmbeddedSimulations:
         """Return what was kept of the simulations, after all were read; warn about lost ones."""
@@ -183,6 +173,3 @@ class EmbeddedStream:
         s, z_bar = self._reservoir.rows()[:2]
         index = self._reservoir.index.to(s.device)
         return EmbeddedSimulations(s, z_bar, index, self.embedding, self._source.sample)
-
-
-__all__ = ["EmbeddedSimulations", "EmbeddedStream", "Reservoir"]
