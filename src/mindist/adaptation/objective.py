@@ -105,6 +105,16 @@ class Cosines:
         rest = (c.mul_(force) @ self.products).neg_().view(*s.shape, s.shape[1])
         return torch.linalg.vecdot(r, r), J @ J.mT, g, rest
 
+    def __call__(self, s: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the embeddings less the bias at `(n, d_s)`, `(n, K)`, by a product in `dtype`."""
+        c = torch.addmm(self.phase, s, self.frequency).cos_()
+        return c.to(dtype) @ (self.single if dtype == torch.float32 else self.mixing)
+
+    @cached_property
+    def single(self) -> Tensor:
+        """A in float32."""
+        return self.mixing.float()
+
     def jacobian(self, s: Tensor) -> Tensor:
         """Return the derivatives of the embedding at `(n, d_s)`, `(n, d_s, K)`."""
         sine = torch.addmm(self.phase, s, self.frequency).sin_()
@@ -168,6 +178,12 @@ class EmbeddingDistance:
         return self.z_bar - self.decoder.bias
 
     @cached_property
+    def precision(self) -> Tensor:
+        """The matrix of the term that keeps near the cloud, `(B, d_s, d_s)`."""
+        assert self.cloud is not None
+        return self.stay * (self.cloud.whitener.mT @ self.cloud.whitener)
+
+    @cached_property
     def target(self) -> Tensor:
         """The same in the directions of the reduced last layer, `(B, rank)`."""
         return self.offset @ self.head.directions
@@ -199,10 +215,9 @@ class EmbeddingDistance:
             return gauss_newton(*self.residual(s, problem))
         F, A, g, rest = self.cosines.quadratic(s, self.offset[problem])
         if self.cloud is not None:
-            offset, R = self.cloud.residual(s, problem), self.cloud.whitener[problem]
-            F = F + self.stay * torch.linalg.vecdot(offset, offset)
-            A = A + self.stay * (R.mT @ R)
-            g = g + self.stay * (R.mT @ offset[..., None]).squeeze(-1)
+            offset, P = s - self.cloud.centre[problem], self.precision[problem]
+            pull = (P @ offset[..., None]).squeeze(-1)
+            F, A, g = F + torch.linalg.vecdot(offset, pull), A + P, g + pull
         exact = A + rest
         _, failed = torch.linalg.cholesky_ex(exact)
         return F, torch.where((failed == 0)[:, None, None], exact, A), g

@@ -67,35 +67,13 @@ def reweighted_search(
     if not options.reweight:
         found = search(wide, options, problem, generator)
         return Weighed(found, observations.share.clone(), problem.z_bar, problem.cloud)
-    s, weight, problem = _rounds(
-        wide, local, options, problem, observations, mass_threshold, generator
-    )
-    found = search(wide, options, problem, generator, near=s)
-    return Weighed(found, weight, problem.z_bar, problem.cloud)
-
-
-def _rounds(
-    wide: View,
-    local: View | None,
-    options: Search,
-    problem: Problem,
-    observations: Observations,
-    mass_threshold: float,
-    generator: torch.Generator,
-) -> tuple[Tensor, Tensor, Problem]:
-    """Search and weigh in turn; arguments as in `reweighted_search`.
-
-    Returns:
-        Summaries `(B, d_s)`, float64; weights `(B, N)`; the problem with the embeddings and clouds
-        that these weights give.
-    """
     density, dtype = wide if local is None else local, observations.local.dtype
     going = torch.arange(len(problem.x), device=problem.x.device)
     weight, problem = observations.share.clone(), replace(problem, z_bar=problem.z_bar.clone())
-    s = search(wide, options, problem, generator).s_star
+    found = search(wide, options, problem, generator)
     for round_ in range(options.reweight):
         seen = observations[going]
-        new = seen.weigh(density.decode(s[going], dtype), mass_threshold)
+        new = seen.weigh(density.decode(found.s_star[going], dtype), mass_threshold)
         if round_ == 0 and local is not None:
             seen_locally = Problem(problem.x, problem.s_obs, observations.local_mean())
             other = search(local, options, seen_locally, generator).s_star
@@ -104,8 +82,9 @@ def _rounds(
         if not len(going):
             break
         problem = problem.moved(going, observations[going].mean(weight[going]), wide)
-        s[going] = search(wide, options, problem[going], generator, near=s[going]).s_star
-    return s, weight, problem
+        again = search(wide, options, problem[going], generator, near=found.s_star[going])
+        found.update(going, again)
+    return Weighed(found, weight, problem.z_bar, problem.cloud)
 
 
 def heavier(a: Tensor, b: Tensor) -> Tensor:

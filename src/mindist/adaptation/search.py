@@ -95,6 +95,11 @@ class Found:
     improved: Tensor
     code: Tensor
 
+    def update(self, rows: Tensor, other: Found) -> None:
+        """Overwrite some datasets by another search of theirs."""
+        for part, new in zip(vars(self).values(), vars(other).values(), strict=True):
+            part[rows] = new
+
     @property
     def status(self) -> tuple[Status, ...]:
         """How each search ended, for people."""

@@ -39,6 +39,8 @@ class View:
     @torch.no_grad()
     def decode(self, s: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
         """The mean embeddings `(B, K)` of summaries `(B, d_s)`, float64 or float32."""
+        if dtype == torch.float32 and isinstance(self.head, Cosines):
+            return self.head(s.double(), dtype) + self.single[1]
         return self.decoder(s.double()).to(dtype)
 
     @torch.no_grad()

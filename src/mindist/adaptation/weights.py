@@ -122,7 +122,8 @@ class Observations:
 
     def fit(self, mu: Tensor) -> Fit:
         """How well local embeddings `(B, L)` of the model explain each observation."""
-        density = (self.local @ mu.to(self.local.dtype)[..., None]).squeeze(-1).double()
+        # As a row times a matrix: three times as fast as a matrix times a column.
+        density = (mu.to(self.local.dtype)[:, None] @ self.local.mT).squeeze(1).double()
         square = mu.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
         num = self.share.sum(1)
         mean = (self.share * density).sum(1) / num

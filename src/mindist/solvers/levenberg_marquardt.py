@@ -79,13 +79,12 @@ def damped_step(A: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
         (-1.0, 1.0)
     """
     diagonal = A.diagonal(dim1=-2, dim2=-1)
-    scale = diagonal.clamp(min=torch.finfo(A.dtype).tiny).sqrt()
-    unit = A / (scale[:, :, None] * scale[:, None, :])
-    unit = unit + torch.diag_embed(damping[:, None].expand_as(g) + (diagonal == 0))
-    scaled_step, _ = torch.linalg.solve_ex(unit, -(g / scale))
-    step = scaled_step / scale
-    predicted = damping * scaled_step.square().sum(-1) - (step * g).sum(-1)
-    return torch.where(diagonal == 0, 0.0, step), predicted
+    scale = diagonal.clamp(min=torch.finfo(A.dtype).tiny).rsqrt()
+    unit, pull, damping = A * scale[:, :, None] * scale[:, None], g * scale, damping[:, None]
+    # What does not move the objective at all has neither slope nor curvature, and no step.
+    unit.diagonal(dim1=-2, dim2=-1).add_(damping + (diagonal == 0))
+    step = torch.linalg.solve_ex(unit, -pull).result
+    return step * scale, torch.linalg.vecdot(step, damping * step - pull)
 
 
 def update_damping(gain: Tensor, damping: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,17 +178,17 @@ def damped_newton(
     damping, growth = torch.full_like(F, INITIAL_DAMPING), torch.full_like(F, 2.0)
     batch = _Batch(every, value, F, A, g, damping, growth)[finite]
 
-    def end(rows: Tensor, code: SolverStatus | Tensor) -> None:
+    def end(rows: Tensor, code: SolverStatus | Tensor, count: int) -> None:
         """Write down where some problems of the batch ended, and leave them out of it."""
         nonlocal batch
         ended = batch.problem[rows]
         value[ended], objective[ended], status[ended] = batch.s[rows], batch.F[rows], code
+        iterations[ended] = count
         batch = batch[~rows]
 
-    for _ in range(max_iterations):
+    for count in range(1, max_iterations + 1):
         if not batch.problem.numel():
             break
-        iterations[batch.problem] += 1
         step, predicted = damped_step(batch.A, batch.g, batch.damping)
         # A tiny predicted decrease under light damping means a stationary point, and the step is
         # taken without another look; under heavy damping it only means a short step, and the search
@@ -197,14 +196,15 @@ def damped_newton(
         small = (predicted <= tolerance * batch.F) & (batch.damping <= 1)
         if small.any():
             batch.s = torch.where(small[:, None], batch.s + step, batch.s)
-            end(small, SolverStatus.CONVERGED)
+            end(small, SolverStatus.CONVERGED, count)
             step, predicted = step[~small], predicted[~small]
             if not batch.problem.numel():
                 break
         code = _advance(batch, model, step, predicted)
         if (code >= 0).any():
-            end(code >= 0, code[code >= 0])
+            end(code >= 0, code[code >= 0], count)
     value[batch.problem], objective[batch.problem] = batch.s, batch.F
+    iterations[batch.problem] = max_iterations
     return Solution(value, objective, status, iterations)
 
 
