@@ -103,9 +103,8 @@ def update_damping(gain: Tensor, damping: Tensor, growth: Tensor) -> tuple[Tenso
         (tensor([0.3333, 2.0000]), tensor([2., 4.]))
     """
     accepted = gain > 0
-    shrink = (1 - (2 * gain.clamp(0, 1) - 1) ** 3).clamp(min=1 / 3)
-    damping = torch.where(accepted, damping * shrink, damping * growth)
-    return damping, torch.where(accepted, torch.full_like(growth, 2.0), 2 * growth)
+    shrink = (1 - (2 * gain.clamp(0, 1) - 1).pow(3)).clamp(min=1 / 3)
+    return damping * torch.where(accepted, shrink, growth), torch.where(accepted, 2.0, 2 * growth)
 
 
 def gauss_newton(r: Tensor, J: Tensor) -> Quadratic:
