@@ -21,11 +21,8 @@ from mindist.simulation.store import Store
 class BankChunk:
     """Datasets of a bank in memory; of failed draws that were not redrawn there are none.
 
-    Arguments:
-        theta: Parameters `(b, d_theta)`.
-        s: Summaries `(b, d_s)`.
-        z_bar: Mean embeddings `(b, K)` in float32; None where the embedding is not chosen yet.
-        x: Data `(b, N, *event)`, or None where they are not kept.
+    Parameters `(b, d_theta)`, summaries `(b, d_s)`, mean embeddings `(b, K)` in float32, None where
+    the embedding is not chosen yet, and data `(b, N, *event)`, None where they are not kept.
     """
 
     theta: NumPy
@@ -147,7 +144,7 @@ class SimulationBank:
         """
         rows = slice(0, self._store.schema.pilot)
         valid = self._rows("valid", rows)
-        x = self._store.rows("pilot", rows) if self.x is None else self._rows("x", rows)
+        x = self._rows("x" if self._store.keep == "data" else "_pilot", rows)
         return torch.from_numpy(x[valid]), torch.from_numpy(self._rows("s", rows)[valid])
 
     @property
@@ -172,8 +169,13 @@ class SimulationBank:
                 self._rows("x", rows)[valid] if self._store.keep == "data" else None,
             )
 
+    @cached_property
+    def _pilot(self) -> Any:
+        return self._store.array("pilot")
+
     def _rows(self, name: str, rows: slice) -> NumPy:
-        return self._store.rows(name, rows, getattr(self, name))
+        getattr(self, name)  # has a look at the files, once
+        return self._store.rows(name.removeprefix("_"), rows)
 
     @property
     def failures(self) -> list[Failure]:

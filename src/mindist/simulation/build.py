@@ -130,7 +130,7 @@ def simulate(
 
 @dataclass
 class _Build:
-    """A bank to build."""
+    """A bank to build, by `workers` processes."""
 
     sources: Sources
     settings: Settings
@@ -255,7 +255,7 @@ class _Build:
             raise ValueError(f"path: {store.path} has lost its embedding.")
         embed = self._make(store.path, *state)
         try:
-            fits = embed(pilot[0][:1]).shape[1:] == store.array("z_bar").shape[1:]
+            fits = embed(pilot[0][:1]).shape[1:] == store.handle("z_bar").shape[1:]
         except (RuntimeError, IndexError):
             fits = False
         if not fits:
@@ -305,14 +305,8 @@ PROCESS = 400e6  # bytes of a process that has imported torch and mindist, measu
 class Estimate:
     """What a bank is expected to take.
 
-    Arguments:
-        schema: What it holds.
-        workers: Processes.
-        each: Seconds for one dataset in one process, all in all.
-        timed: How many datasets were timed.
-        failed: How many of the draws for them failed.
-        embedding: K, the length of a mean embedding.
-        keep_data: Whether all data are kept.
+    `each` seconds for one dataset in one process were measured on `timed` datasets, for which
+    `failed` draws failed; a mean embedding has `embedding` numbers.
     """
 
     schema: Schema
@@ -341,22 +335,19 @@ class Estimate:
     def memory(self) -> float:
         """Bytes at most, of all processes: each holds a chunk or two, this one a few."""
         rows = self.schema.chunk * (2 * self.schema.bytes_of("x") + 8 * self.embedding)
-        processes = self.workers + 1 if self.workers > 1 else 1
-        return processes * (PROCESS + rows)
+        return (self.workers + (self.workers > 1)) * (PROCESS + rows)
 
     def __str__(self) -> str:
         schema, failed = self.schema, f"; {self.failed} draws failed" if self.failed else ""
-        one_by_one = "in batches" if schema.vectorised else "one by one"
-        return "\n".join(
-            [
-                f"{schema.num:,} datasets of {schema.shapes['x'][0]} observations, simulated "
-                f"{one_by_one}, {schema.num_chunks:,} chunks of {schema.chunk:,}, "
-                f"{self.workers} worker{'s' if self.workers > 1 else ''}:",
-                f"time    {words_of_time(self.seconds)} ({1e3 * self.each:.3g} ms for a dataset, "
-                f"timed on {self.timed}{failed})",
-                f"memory  {words_of_bytes(self.memory)}",
-                f"disk    {words_of_bytes(self.disk)} at most",
-            ]
+        how = "in batches" if schema.vectorised else "one by one"
+        return (
+            f"{schema.num:,} datasets of {schema.shapes['x'][0]} observations, simulated {how}, "
+            f"{schema.num_chunks:,} chunks of {schema.chunk:,}, {self.workers} "
+            f"worker{'s' * (self.workers > 1)}:\n"
+            f"time    {words_of_time(self.seconds)} ({1e3 * self.each:.3g} ms for a dataset, timed "
+            f"on {self.timed}{failed})\n"
+            f"memory  {words_of_bytes(self.memory)}\n"
+            f"disk    {words_of_bytes(self.disk)} at most"
         )
 
 
@@ -373,15 +364,7 @@ def estimate(
 ) -> Estimate:
     """Say what `simulate` would take: simulates for a few seconds and writes nothing.
 
-    Arguments:
-        prior: As for `simulate`, as all others.
-        simulator: One theta to one dataset, or a batch to a batch.
-        summary: Datasets to summaries.
-        num: M.
-        n_obs: N.
-        workers: Processes.
-        mds: The estimator that the bank is for.
-        options: `seed`, `keep`, `failures`, `chunk`, `time_limit` and `vectorised`.
+    The arguments are those of `simulate`, without `out` and `progress`.
 
     Example:
         >>> import numpy as np
@@ -416,10 +399,8 @@ def _rough(mds: MinimumDistance, event: tuple[int, ...]) -> Embed:
 
     It sees the observations as they are: what a representation costs is not counted.
     """
-    source, size = torch.Generator().manual_seed(0), mds.num_features
-    features = FourierFeatures.draw(
-        event, size, bandwidth=1.0, generator=source, frequencies="random"
-    )
+    source = torch.Generator().manual_seed(0)
+    features = FourierFeatures.draw(event, mds.num_features, bandwidth=1.0, generator=source)
     return Embedding(features, features if mds.local else None, None).mean
 
 

@@ -63,13 +63,7 @@ _alone = threading.Lock()  # of the global generators: a Dask worker may have se
 class Work:
     """How every chunk of a bank is simulated: what a worker gets, once.
 
-    Arguments:
-        sources: Prior, simulator and summary.
-        settings: What the caller asked for.
-        schema: Shapes and types.
-        embed: Gives the mean embeddings; None before it is chosen.
-        with_data: Whether the data are given back as well.
-        run: A name for this run.
+    `embed` is None before it is chosen; `with_data` says whether data are given back as well.
     """
 
     sources: Sources
@@ -97,15 +91,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The datasets of one chunk.
+    """The datasets of one chunk, and the draws that failed.
 
-    Arguments:
-        index: Which chunk.
-        arrays: "theta" `(b, d_theta)`, "s" `(b, d_s)`, "valid" `(b,)` and, where they are made,
-            "z_bar" `(b, K)` and "x" `(b, N, *event)`. Rows that are not valid are NaN but for
-            theta.
-        failures: Draws that failed.
-        seconds: How long it took.
+    Arrays are "theta" `(b, d_theta)`, "s" `(b, d_s)`, "valid" `(b,)` and, where they are made,
+    "z_bar" `(b, K)` and "x" `(b, N, *event)`. Rows that are not valid are NaN but for theta.
     """
 
     index: int

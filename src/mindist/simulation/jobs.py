@@ -35,12 +35,11 @@ def outcomes(
     """Yield what a function gives for each job, as they come; processes end when this one stops.
 
     Arguments:
-        function: Called with one job. In another process, unless there is one worker and no
-            cluster; then it and the jobs are pickled, by value where they come from `__main__`.
+        function: Called with one job; in another process, unless there is one worker and no
+            cluster.
         jobs: What to do; begun in this order.
         workers: Processes, where no cluster was chosen.
-        wave: How many outcomes may be in memory at most, but at least 4 for each process; 16 by
-            default.
+        wave: How many outcomes may wait in memory, but at least 4 for each process; 16 by default.
 
     Example:
         >>> list(outcomes(abs, [-1, -2], workers=1))

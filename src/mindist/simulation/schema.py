@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mindist import checks, storage
+from mindist.schema import Record
 from mindist.simulation.calls import NOT_FINITE, RAISED, TIMED_OUT, WRONG_SHAPE
 
 # A run is cut into about this many chunks: what is lost when it is killed is a hundredth of it for
@@ -29,7 +29,10 @@ MAX_CHUNK_BYTES = 2**31  # whatever the caller asks for: a reader has to hold on
 EMBEDDING_BYTES = 4 * 1_024  # of a mean embedding: two kernels with 512 features in float32
 PILOT, PILOT_BYTES = 1_000, 64 * 2**20  # datasets kept with their data, to choose the embedding on
 MAX_DATASETS = 2**40
-MAX_ELEMENTS = 2**31  # of a dataset
+
+TENSOR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")  # of a folder: not too long for one
+DIGEST = ("64 digits", lambda v: isinstance(v, str) and bool(re.fullmatch("[0-9a-f]{64}", v)))
+ARRAYS = ("theta", "s", "x")
 
 KINDS = {
     RAISED: "raised an error",
@@ -170,18 +173,11 @@ class SimulationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed draw of a bank.
+    """A failed draw for one row of a bank.
 
-    Arguments:
-        chunk: In which chunk.
-        row: Which dataset of the bank the draw was for.
-        attempt: 0 for the first draw for this row, 1 for the first after a failure, ...
-        kind: `"raised"`, `"timed out"`, `"not finite"` or `"wrong shape"`.
-        error: What was said.
-        theta: The parameters.
-        seed: Of this call of the simulator; of the call for all datasets of the chunk, if it is
-            vectorised and `alone` is False.
-        alone: Whether the call was for this dataset alone.
+    `attempt` counts draws for this row from 0; `kind` is `"raised"`, `"timed out"`, `"not finite"`
+    or `"wrong shape"`, `error` what was said; `seed` is that of the call of the simulator, which
+    was for this dataset `alone` or for all of its chunk.
     """
 
     chunk: int
@@ -225,146 +221,66 @@ def describe(failures: Sequence[Failure]) -> str:
     return f"{len(failures):,} {draws} failed: {', '.join(parts)}."
 
 
-# ------------------------------------------------------------------------------- checking JSON
-
-Test = tuple[str, Callable[[Any], bool]]
-"""What is expected of a value, in words and as a function."""
-
-TABLE: Test = ("a table of settings", lambda v: isinstance(v, dict))
-LIST: Test = ("a list", lambda v: isinstance(v, list))
-TEXT: Test = ("a text", lambda v: isinstance(v, str))
-FLAG: Test = ("true or false", lambda v: isinstance(v, bool))
-DIGEST: Test = (
-    "a checksum of 64 digits",
-    lambda v: isinstance(v, str) and bool(re.fullmatch("[0-9a-f]{64}", v)),
-)
-SIZES: Test = (
-    "sizes",
-    lambda v: (
-        isinstance(v, list)
-        and len(v) <= 32
-        and all(type(size) is int and 0 < size <= MAX_DATASETS for size in v)
-    ),
-)
-SHAPE: Test = (
-    "the shape of a dataset or a vector",
-    lambda v: SIZES[1](v) and len(v) > 0 and math.prod(v) <= MAX_ELEMENTS,
-)
-NAMES: Test = (
-    "names of tensors",
-    lambda v: (
-        isinstance(v, list)
-        and 0 < len(v) <= 1_000
-        and all(isinstance(n, str) and re.fullmatch("[A-Za-z_][A-Za-z0-9_.]{0,99}", n) for n in v)
-        and len(set(v)) == len(v)
-    ),
-)
-
-
-def whole(low: int, high: int) -> Test:
-    """Expect a whole number in a range."""
-    words = f"a whole number from {low} to {high}"
-    return words, lambda v: type(v) is int and low <= v <= high
-
-
-def one_of(*allowed: Any) -> Test:
-    """Expect one of a few values."""
-    words = f"{'one of ' * (len(allowed) > 1)}{', '.join(map(str, allowed))}"
-    return words, lambda v: v in allowed
-
-
-def take(file: Path, values: Any, name: str, test: Test, where: str = "") -> Any:
-    """Return a value by a name such as `"schema.num"`, or raise a ValueError that names the file.
-
-    Arguments:
-        file: Where the values are from.
-        values: What it says.
-        name: Of the value; dots lead into tables.
-        test: What is expected.
-        where: What comes before the name in a message.
-    """
-    path = where
-    for part in name.split("."):
-        if not isinstance(values, dict):
-            got = f"{path.rstrip('.')!r} is {values!r:.80}"
-            raise storage.damaged(file, f"{got}, expected a table of settings")
-        path += f"{part}."
-        if part not in values:
-            raise storage.damaged(file, f"it lacks the setting {path[:-1]!r}")
-        values = values[part]
-    if not test[1](values):
-        raise storage.damaged(file, f"{where + name!r} is {values!r:.80}, expected {test[0]}")
-    return values
-
-
 def check_header(folder: Path, header: Mapping[str, Any]) -> Schema:
     """Return what a header says of the arrays, or raise a ValueError that names what is wrong."""
-    file = folder / "zarr.json"
-    get = partial(take, file, header)
-    num = get("schema.num", whole(1, MAX_DATASETS))
-    names = ("theta", "s", "x")
+    top = Record(folder / "zarr.json", header)
+    config, own = top.part("config"), top.part("schema")
+    shapes, dtypes = own.part("shapes"), own.part("dtypes")
+    num = own.whole("num", 1, MAX_DATASETS)
     schema = Schema(
         num,
-        get("schema.chunk", whole(1, num)),
-        get("schema.vectorised", FLAG),
-        get("schema.summary_numpy", FLAG),
-        {name: tuple(get(f"schema.shapes.{name}", SHAPE)) for name in names},
-        {
-            name: get(f"schema.dtypes.{name}", one_of("float16", "float32", "float64"))
-            for name in names
-        },
+        own.whole("chunk", 1, num),
+        own.flag("vectorised"),
+        own.flag("summary_numpy"),
+        {name: tuple(shapes.shape(name)) for name in ARRAYS},
+        {name: dtypes.word(name, ("float16", "float32", "float64")) for name in ARRAYS},
     )
     for name, shape in schema.shapes.items():
-        if name != "x" and len(shape) != 1:
-            raise storage.damaged(file, f"'schema.shapes.{name}' is {shape}, expected one size")
+        if (len(shape) < 1) if name == "x" else (len(shape) != 1):
+            raise shapes.refuse(name, "the shape of a row")
         if schema.chunk * schema.bytes_of(name) > MAX_CHUNK_BYTES:
-            most = f"chunks of at most {MAX_CHUNK_BYTES:,} bytes"
-            raise storage.damaged(file, f"'schema.shapes.{name}' is {shape}, expected {most}")
-    get("config.keep", one_of(*KEEP))
-    get("config.failures", one_of(*FAILURES))
-    get("config.functions", TABLE), get("config.embedding", TABLE)
-    get("config.num", one_of(num)), get("config.n_obs", one_of(schema.shapes["x"][0]))
-    if "embedding" in header:
-        get("embedding.config", TABLE)
-        get("embedding.sha256", DIGEST)
-        get("embedding.names", NAMES)
+            raise shapes.refuse(name, f"chunks of at most {MAX_CHUNK_BYTES:,} bytes")
+    config.word("keep", KEEP)
+    config.word("failures", FAILURES)
+    config.part("functions"), config.part("embedding")
+    config.whole("num", num, num)
+    config.whole("n_obs", *[schema.shapes["x"][0]] * 2)
+    if "embedding" in top:
+        embedding = top.part("embedding")
+        embedding.part("config")
+        embedding.checked("sha256", *DIGEST)
+        names = embedding.words("names")
+        if len(set(names)) != len(names) or not all(map(TENSOR_NAME.fullmatch, names)):
+            raise embedding.refuse("names", "names of tensors")
     return schema
 
 
 def check_record(folder: Path, index: int, record: Any, schema: Schema, keep: str) -> None:
     """Raise a ValueError unless this is the record of chunk `index`, in its folder."""
-    file, (first, last) = folder / "zarr.json", schema.span(index)
     if folder.name != f"{index:05}" or index >= schema.num_chunks:
         raise storage.damaged(folder, f"the bank has {schema.num_chunks} chunks")
-    take(file, record, "rows", one_of([first, last]))
-    needed = set(schema.files(keep, index))
-    files = take(file, record, "files", TABLE)
-    if not needed <= set(files) <= needed | {file_of("z_bar", index)}:
-        listed = ", ".join(sorted(needed))
-        raise storage.damaged(file, f"'files' is {files!r:.80}, expected the files {listed}")
-    for name, known in files.items():
-        take(file, known, "bytes", whole(0, 2**40), f"{name}.")
-        take(file, known, "sha256", DIGEST, f"{name}.")
+    own, (first, last) = Record(folder / "zarr.json", record), schema.span(index)
+    own.checked("rows", str([first, last]), lambda v: v == [first, last])
+    needed, files = set(schema.files(keep, index)), own.part("files")
+    if not needed <= set(files.values) <= needed | {file_of("z_bar", index)}:
+        raise own.refuse("files", f"the files {', '.join(sorted(needed))}")
+    for name in files.values:
+        files.part(name).whole("bytes", most=2**40)
+        files.part(name).checked("sha256", *DIGEST)
     dim = schema.shapes["theta"][0]
-    tests: dict[str, Test] = {
-        "chunk": one_of(index),
-        "row": whole(first, last - 1),
-        "attempt": whole(0, 2**31),
-        "kind": one_of(*KINDS),
-        "error": TEXT,
-        "theta": (
-            "parameters",
-            lambda v: isinstance(v, list) and len(v) == dim and all(map(_finite, v)),
-        ),
-        "seed": whole(0, 2**64),
-        "alone": FLAG,
-    }
-    for failure in take(file, record, "failures", LIST):
-        for name, test in tests.items():
-            take(file, failure, name, test, "failures.")
-        if len(failure) > len(tests):
-            raise storage.damaged(file, "'failures' has an unknown setting")
+    for failure in own.checked("failures", "a list", lambda v: isinstance(v, list)):
+        draw = Record(own.file, failure, "failures.")
+        draw.only([field.name for field in fields(Failure)])
+        draw.whole("chunk", index, index)
+        draw.whole("row", first, last - 1)
+        draw.whole("attempt")
+        draw.word("kind", tuple(KINDS))
+        draw.word("error")
+        draw.whole("seed", most=2**64)
+        draw.flag("alone")
+        draw.checked("theta", "parameters", lambda v: isinstance(v, list) and len(v) == dim)
+        draw.checked("theta", "numbers or null", lambda v: all(map(_finite_or_none, v)))
 
 
-def _finite(value: Any) -> bool:
+def _finite_or_none(value: Any) -> bool:
     return value is None or (type(value) is float and math.isfinite(value))

@@ -10,8 +10,8 @@
 
 Header and records are attributes of Zarr groups, with a checksum of their own; they are written
 under another name, forced to the disk and renamed. Only the calling process writes, and only under
-its lock. What an array says of itself is compared with the schema before Zarr meets it, and what
-its files say of their size before they are decompressed.
+its lock. Zarr meets only arrays whose codecs are ours, and what a file says of its size is compared
+with the schema before it is decompressed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,14 +40,11 @@ from mindist.simulation.chunk import Chunk
 from mindist.simulation.limited import need
 from mindist.simulation.schema import (
     MAX_CHUNK_BYTES,
-    SIZES,
     Layout,
     Schema,
     check_header,
     check_record,
     file_of,
-    one_of,
-    take,
 )
 from mindist.storage import damaged, room_for
 
@@ -99,7 +96,7 @@ def now() -> str:
 
 
 def write_group(folder: Path, attributes: dict[str, Any]) -> None:
-    """Make a folder a Zarr group with these attributes, or replace those it has."""
+    """Write the attributes of a Zarr group, and their checksum."""
     folder.mkdir(parents=True, exist_ok=True)
     attributes = {**attributes, "sha256": _digest(_canonical(attributes))}
     group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
@@ -160,65 +157,40 @@ def _canonical(value: Any) -> bytes:
 # ------------------------------------------------------------------------------- arrays
 
 
-class _Facts(NamedTuple):
-    """What an array says of itself."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    chunks: tuple[int, ...]
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Uncompressed bytes of one file."""
-        return math.prod(self.chunks) * self.dtype.itemsize
-
-
-def _facts(folder: Path, dtypes: tuple[str, ...]) -> _Facts:
-    """Return what an array says of itself, if its files go through no other codecs than ours."""
+def _open(folder: Path, mode: Any) -> Any:
+    """Open an array, if it is no link and its files go through no other codecs than ours."""
     file = folder / "zarr.json"
     if folder.is_symlink() or file.is_symlink() or not file.is_file():
         raise damaged(file, "it is missing, or a link")
     values = storage.read_json(file)
-    codecs = take(file, values, "codecs", ("a list", lambda v: isinstance(v, list)))
-    if [codec.get("name") if isinstance(codec, dict) else codec for codec in codecs] != CODECS:
-        raise damaged(file, f"its codecs are {codecs!r:.80}, and mindist writes and runs {CODECS}")
-    take(file, {"storage_transformers": [], **values}, "storage_transformers", one_of([]))
-    take(file, values, "node_type", one_of("array"))
-    take(file, values, "chunk_grid.name", one_of("regular"))
-    return _Facts(
-        np.dtype(take(file, values, "data_type", one_of(*dtypes))),
-        tuple(take(file, values, "shape", SIZES)),
-        tuple(take(file, values, "chunk_grid.configuration.chunk_shape", SIZES)),
-    )
-
-
-def check_array(folder: Path, layout: Layout) -> _Facts:
-    """Return what an array says of itself, or raise a ValueError unless it is as the bank says."""
-    facts, file = _facts(folder, (layout.dtype,)), folder / "zarr.json"
-    same = [b in (None, a) for a, b in zip(facts.shape, layout.shape, strict=False)]
-    if len(facts.shape) != len(layout.shape) or not all(same):
-        raise damaged(file, f"its shape is {facts.shape}, expected {layout.shape}")
-    if facts.chunks != (layout.chunk, *facts.shape[1:]) or facts.chunk_bytes > MAX_CHUNK_BYTES:
-        raise damaged(file, f"its chunks have shape {facts.chunks}")
-    return facts
-
-
-def _open(folder: Path, facts: _Facts, *, write: bool = False) -> Any:
-    """Open an array, after a look at its files unless it is to be written."""
-    for file in [] if write else folder.rglob("*"):
-        if file.name != "zarr.json" and not file.name.endswith(".partial"):
-            why = _unfit(file, facts.chunk_bytes) if not file.is_dir() or file.is_symlink() else ""
-            if why:
-                raise damaged(file, why)
-    mode: Any = "r+" if write else "r"
-    with _reading(folder / "zarr.json"):
+    codecs = values.get("codecs") if isinstance(values, dict) else None
+    steps = codecs if isinstance(codecs, list) else []
+    names = [step.get("name") if isinstance(step, dict) else step for step in steps]
+    if names != CODECS or values.get("storage_transformers"):
+        what = "its codecs are {!r:.80}, or it has storage transformers; mindist runs {}"
+        raise damaged(file, what.format(codecs, CODECS))
+    with _reading(file):
         # Of version 3 only: in version 2 an array may be made of pickles.
         array = need("zarr").open_array(
             str(folder), mode=mode, zarr_format=3, config={"write_empty_chunks": True}
         )
-    if (array.dtype, tuple(array.shape), tuple(array.chunks)) != tuple(facts):
-        raise damaged(folder / "zarr.json", "Zarr reads it otherwise than mindist")
+        if _chunk_bytes(array) > MAX_CHUNK_BYTES:
+            raise ValueError(f"its chunks have shape {array.chunks}")
     return array
+
+
+def _chunk_bytes(array: Any) -> int:
+    """Return the uncompressed bytes of one file."""
+    return int(math.prod(array.chunks) * array.dtype.itemsize)
+
+
+def _check_files(folder: Path, array: Any) -> None:
+    """Raise a ValueError for links, and for files that would be decompressed to more."""
+    for file in folder.rglob("*"):
+        if file.is_symlink() or (file.is_file() and file.suffix not in (".json", ".partial")):
+            why = _unfit(file, _chunk_bytes(array))
+            if why:
+                raise damaged(file, why)
 
 
 @contextmanager
@@ -263,21 +235,20 @@ def frame_size(head: bytes) -> int | None:
     return int.from_bytes(head[first : first + size], "little") + (256 if kind == 1 else 0)
 
 
-def _create(folder: Path, shape: tuple[int, ...], dtype: Any, **options: Any) -> Any:
+def _create(folder: Path, shape: tuple[int | None, ...], dtype: Any, **options: Any) -> Any:
     zarr = need("zarr")
-    compressor = zarr.codecs.ZstdCodec()
-    fixed = {"zarr_format": 3, "compressors": compressor, "overwrite": True}
+    fixed = {"zarr_format": 3, "compressors": zarr.codecs.ZstdCodec(), "overwrite": True}
     return zarr.create_array(store=str(folder), shape=shape, dtype=dtype, **fixed, **options)
 
 
-def _create_rows(folder: Path, shape: tuple[int, ...], chunk: int, dtype: str) -> None:
-    """Make an array with `chunk` rows in each file; rows that nobody wrote are NaN or False."""
+def _create_rows(folder: Path, layout: Layout) -> None:
+    """Make an array with some rows in each file; rows that nobody wrote are NaN or False."""
     _create(
         folder,
-        shape,
-        dtype,
-        chunks=(chunk, *shape[1:]),
-        fill_value=False if dtype == "bool" else math.nan,
+        layout.shape,
+        layout.dtype,
+        chunks=(layout.chunk, *layout.shape[1:]),
+        fill_value=False if layout.dtype == "bool" else math.nan,
         chunk_key_encoding={"name": "default", "separator": "."},
         # A file for every chunk, also of zeros: what is not there was never written.
         config={"write_empty_chunks": True},
@@ -290,6 +261,8 @@ def _create_rows(folder: Path, shape: tuple[int, ...], chunk: int, dtype: str) -
 class Store:
     """A bank on disk, complete or not, to be read."""
 
+    mode = "r"
+
     def __init__(self, path: Path) -> None:
         self.path, self.header = path, _read_header(path)
         for name in PARTS:  # a link may lead anywhere
@@ -299,7 +272,7 @@ class Store:
         self.schema: Schema = check_header(path, self.header)
         self.keep: str = self.header["config"]["keep"]
         self.records: dict[int, dict[str, Any]] = {}
-        self._opened: dict[str, Any] = {}  # arrays to be written
+        self._opened: dict[str, Any] = {}
 
     @property
     def layouts(self) -> dict[str, Layout]:
@@ -308,18 +281,31 @@ class Store:
 
     def check_arrays(self) -> None:
         """Raise a ValueError unless all arrays are what the schema says."""
-        for name, layout in self.layouts.items():
-            check_array(self.path / name, layout)
+        for name in self.layouts:
+            self.handle(name)
 
-    def array(self, name: str, *, write: bool = False) -> Any:
-        """Open an array, which gives NumPy arrays when it is sliced."""
-        folder = self.path / name
-        return _open(folder, check_array(folder, self.layouts[name]), write=write)
+    def handle(self, name: str) -> Any:
+        """Open an array, once, and compare it with the schema."""
+        if name not in self._opened:
+            array, (shape, chunk, dtype) = _open(self.path / name, self.mode), self.layouts[name]
+            sizes = [*array.shape, 0, 0]
+            shape = tuple(sizes[i] if size is None else size for i, size in enumerate(shape))
+            got = f"{array.dtype} of shape {tuple(array.shape)}, {tuple(array.chunks)} in a file"
+            expected = f"{dtype} of shape {shape}, {(chunk, *shape[1:])} in a file"
+            if got != expected:
+                raise damaged(self.path / name / "zarr.json", f"it says {got}, expected {expected}")
+            self._opened[name] = array
+        return self._opened[name]
 
-    def rows(self, name: str, rows: slice, array: Any = None) -> NumPy:
+    def array(self, name: str) -> Any:
+        """Return an array, which gives NumPy when it is sliced, after a look at its files."""
+        _check_files(self.path / name, self.handle(name))
+        return self.handle(name)
+
+    def rows(self, name: str, rows: slice) -> NumPy:
         """Read some rows of an array, or raise a ValueError if a file does not hold them."""
         with _reading(self.path / name):
-            values = np.asarray((self.array(name) if array is None else array)[rows])
+            values = np.asarray(self.handle(name)[rows])
         if name == "valid" and values.view(np.uint8).max(initial=0) > 1:  # NumPy would miscount
             raise damaged(self.path / name, "it has other values than True and False")
         return values
@@ -348,10 +334,9 @@ class Store:
             if verify:
                 if _digest(path.read_bytes()) != known["sha256"]:
                     return f"the checksum of {name} does not match its content"
-                layout = self.layouts.get(path.parent.name)
-                if layout is None:
+                if path.parent.name not in self.layouts:
                     return f"{name} belongs to no array"
-                why = _unfit(path, check_array(path.parent, layout).chunk_bytes)
+                why = _unfit(path, _chunk_bytes(self.handle(path.parent.name)))
                 if why:
                     return f"{name}: {why}"
         return ""
@@ -379,6 +364,8 @@ class Store:
 class Writer(Store):
     """A bank on disk, to be written."""
 
+    mode = "r+"
+
     @classmethod
     def create(cls, path: Path, header: dict[str, Any], schema: dict[str, Any]) -> Writer:
         """Make an empty bank; its header comes last, so that it is there whole or not at all."""
@@ -389,9 +376,8 @@ class Writer(Store):
             for name in PARTS:
                 shutil.rmtree(path / name, ignore_errors=True)
             (path / "chunks").mkdir(parents=True)
-            for name, own in layouts.items():
-                shape = tuple(size for size in own.shape if size is not None)
-                _create_rows(path / name, shape, own.chunk, own.dtype)
+            for name, layout in layouts.items():
+                _create_rows(path / name, layout)
             write_group(path / "chunks", {"what": "a group for each complete chunk"})
             write_group(path, header)
         return cls(path)
@@ -449,11 +435,8 @@ class Writer(Store):
     def data(self, index: int) -> tuple[NumPy, NumPy, NumPy]:
         """Read data, summaries and validity of a pilot chunk."""
         rows = slice(*self.schema.span(index))
-        x, s, valid = (
-            self.rows(name, rows, self.array(name, write=True))
-            for name in ("x" if self.keep == "data" else "pilot", "s", "valid")
-        )
-        return x, s, valid
+        x = self.rows("x" if self.keep == "data" else "pilot", rows)
+        return x, self.rows("s", rows), self.rows("valid", rows)
 
     def set_embedding(self, config: dict[str, Any], tensors: dict[str, Tensor], dim: int) -> None:
         """Keep what mean embeddings are made with."""
@@ -464,7 +447,8 @@ class Writer(Store):
             for name, value in tensors.items():
                 plain = _plain(value)
                 _create(folder / name, plain.shape, plain.dtype)[...] = plain
-            _create_rows(self.path / "z_bar", (self.schema.num, dim), self.schema.chunk, "float32")
+            layout = Layout((self.schema.num, dim), self.schema.chunk, "float32")
+            _create_rows(self.path / "z_bar", layout)
             sums = {"sha256": _tensors_digest(tensors), "names": sorted(tensors)}
             self.set_header(embedding={"config": config, **sums})
 
@@ -475,9 +459,7 @@ class Writer(Store):
 
     def _put(self, name: str, index: int, value: NumPy) -> str:
         first, last = self.schema.span(index)
-        if name not in self._opened:
-            self._opened[name] = self.array(name, write=True)
-        self._opened[name][first:last] = value
+        self.handle(name)[first:last] = value
         file = file_of(name, index, value.ndim)
         with open(self.path / file, "rb") as written:
             os.fsync(written.fileno())
@@ -506,11 +488,11 @@ def _plain(value: Tensor) -> NumPy:
 
 def _read_tensor(folder: Path) -> Tensor:
     """Read a small array, such as feature weights."""
-    facts = _facts(folder, ("float32", "float64", "int64"))
-    size = math.prod(facts.shape) * facts.dtype.itemsize
-    if max(size, facts.chunk_bytes) > MAX_TENSOR_BYTES:
-        raise damaged(folder / "zarr.json", f"it says {facts.dtype} of shape {facts.shape}")
-    array = _open(folder, facts)
+    array = _open(folder, "r")
+    size = math.prod(array.shape) * array.dtype.itemsize
+    if str(array.dtype) not in ("float32", "float64", "int64") or size > MAX_TENSOR_BYTES:
+        raise damaged(folder / "zarr.json", f"it says {array.dtype} of shape {array.shape}")
+    _check_files(folder, array)
     with _reading(folder):
         return torch.from_numpy(np.array(array[...]))
 
