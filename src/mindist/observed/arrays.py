@@ -184,10 +184,9 @@ def _source(
     kind: str, arrays: Mapping[str, Open], request: Request, *, compressed: bool = True
 ) -> Source:
     """Plan the datasets in some arrays, whose file may be smaller than its data."""
-    total, many, names = 0, {}, []
-    event = request.event_shape
+    total, many, names, event = 0, {}, [], request.event_shape
     for key, opened in arrays.items():
-        where = f"path: {request.path}" if len(arrays) == 1 else f"path: {request.path}, {key!r}"
+        where = f"path: {request.path}" + (f", {key!r}" if len(arrays) > 1 else "")
         with request.reading(kind):
             array = opened()
             shape = tuple(array.shape)

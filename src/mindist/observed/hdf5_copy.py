@@ -29,24 +29,21 @@ def main(path: str, folder: str, keys: list[str] | None, max_bytes: int) -> None
     import numpy as np
 
     limit(0)
-    file = h5py.File(path, "r", locking=False)
-    arrays = dict(walk(file))
+    arrays = dict(walk(h5py.File(path, "r", locking=False)))
+    found = {k: (a.dtype.str, list(map(int, a.shape or ())), unfit(a)) for k, a in arrays.items()}
     if keys is None or keys == ["*"]:
         keys = list(arrays) if keys or len(arrays) == 1 else []
-    found = {
-        name: (a.dtype.str, [int(n) for n in a.shape or ()], unfit(a)) for name, a in arrays.items()
-    }
-    wanted = {
-        key: math.prod(found[key][1]) * arrays[key].dtype.itemsize for key in keys if key in found
-    }
-    fine = all(found[k][2] is None and arrays[k].dtype.kind in "fiub" for k in wanted)
-    if fine and sum(wanted.values()) <= max_bytes and all(wanted.values()):
-        limit(sum(wanted.values()))
-        for key, size in wanted.items():
-            array, target = arrays[key], f"{folder}/{list(arrays).index(key)}.npy"
+    wanted = {key: arrays[key] for key in keys if key in arrays}
+    total = sum(math.prod(found[key][1]) * a.dtype.itemsize for key, a in wanted.items())
+    fine = all(found[k][2] is None and a.dtype.kind in "fiub" and a.size for k, a in wanted.items())
+    if fine and total <= max_bytes:
+        limit(total)
+        for key, array in wanted.items():
+            target = f"{folder}/{list(arrays).index(key)}.npy"
             copy = np.lib.format.open_memmap(target, "w+", array.dtype, array.shape)
-            step = max(1, BLOCK_BYTES * len(array) // size) if array.shape else 1
-            for begin in range(0, len(array) if array.shape else 0, step):
+            num, chunk = (array.shape or (0,))[0], (array.chunks or (1,))[0]
+            step = max(1, chunk, BLOCK_BYTES * num // array.nbytes)
+            for begin in range(0, num, step):
                 copy[begin : begin + step] = array[begin : begin + step]
     json.dump(found, sys.stdout)
 

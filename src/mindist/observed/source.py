@@ -79,14 +79,9 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservedBatch:
-    """Datasets of one length.
-
-    Arguments:
-        index: Which of the datasets they are.
-        x: The datasets `(B, N, *event)`.
+    """Datasets `(B, N, *event)` of one length, and which of all datasets they are.
 
     Example:
-        >>> import torch
         >>> batch = ObservedBatch((0, 2), torch.zeros(2, 10, 1))
         >>> [(i, tuple(x.shape)) for i, x in zip(batch.index, batch.x)]
         [(0, (10, 1)), (2, (10, 1))]
@@ -187,8 +182,7 @@ class Observed:
     def batches(self, size: int = 1_000) -> Iterator[ObservedBatch]:
         """Yield batches of datasets of equal length, at most `size` in each, each dataset once.
 
-        Memory is bounded: datasets that wait for others of their length leave early once they take
-        more than 256 MB.
+        All that wait for others of their length leave early once they take more than 256 MB.
         """
         checks.positive(size, "size")
         waiting: dict[int, list[tuple[int, Tensor]]] = {}
@@ -196,12 +190,12 @@ class Observed:
         for i, x in enumerate(self):
             waiting.setdefault(len(x), []).append((i, x))
             used += x.nbytes
-            full = len(waiting[len(x)]) == size
-            if full or used > BUFFER_BYTES:
-                length = len(x) if full else max(waiting, key=lambda n: len(waiting[n]) * n)
-                batch = _batch(waiting.pop(length))
-                used -= batch.x.nbytes
-                yield batch
+            if len(waiting[len(x)]) == size:
+                used -= size * x.nbytes
+                yield _batch(waiting.pop(len(x)))
+            elif used > BUFFER_BYTES:
+                yield from map(_batch, waiting.values())
+                waiting, used = {}, 0
         yield from map(_batch, waiting.values())
 
     def __repr__(self) -> str:
