@@ -16,8 +16,6 @@ import contextlib
 import ctypes
 import gc
 import json
-import math
-import os
 import statistics
 import subprocess
 import sys
@@ -38,7 +36,6 @@ CHUNK_NUMBERS, CHUNK_DATASETS = 2**22, 1_000  # in one chunk, whichever is less
 FIT_OBSERVATIONS = 100  # at most, in each dataset that detection and adaptation were fitted to
 STATUS, RESET, MEGABYTE = Path("/proc/self/status"), Path("/proc/self/clear_refs"), 2**20
 MAX_RUNS, ENOUGH_SECONDS = 5, 2.0  # repeat a short run
-MEMORY_SHARE = 0.8  # of the machine, that a measurement may take
 FLAT_MEGABYTES = 32.0  # less memory than this above the input is as good as none
 GROWN, FEWEST = 3.0, 3  # of the sizes that an exponent is fitted to
 
@@ -121,12 +118,8 @@ def _observed(setting: Setting, step: Callable[[MinimumDistance, Tensor], Tensor
 
 
 def _embed(setting: Setting) -> Job:
-    features = FourierFeatures.draw(
-        (setting.dimension,),
-        setting.features,
-        bandwidth=1.0,
-        generator=torch.Generator().manual_seed(0),
-    )
+    shape, generator = (setting.dimension,), torch.Generator().manual_seed(0)
+    features = FourierFeatures.draw(shape, setting.features, bandwidth=1.0, generator=generator)
     x = torch.cat(list(chunks(setting.datasets, setting)))
     result = 4 * setting.datasets * setting.features
     return Job(lambda: features.mean(x), lambda: features.mean(x[:10]), lambda: None, result)
@@ -177,12 +170,6 @@ def measure_apart(name: str, setting: Setting, threads: int = 1) -> Measured:
 def main(order: str) -> None:
     """Measure what `measure_apart` ordered, and print it as JSON."""
     name, threads, setting = json.loads(order)
-    if STATUS.exists():  # an allocation beyond it is an error here, and ends no other process
-        import resource  # no such module on Windows
-
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        limit = int(MEMORY_SHARE * total)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     with num_threads(threads):
         print(json.dumps(measure(JOBS[name](Setting(**setting)))))
 
@@ -244,18 +231,13 @@ class Line:
     sizes: Sequence[int]  # ascending
     seconds: Sequence[float]
     megabytes: Sequence[float | None]
-    failed: str = ""  # the size at which it did not end, and why
 
     def rows(self) -> list[Row]:
-        """Return the exponents of time and of memory; infinite where a step did not end."""
-        what, linear = f"{self.job} against {self.quantity}", at_most(1.1)
-        if self.failed or len(self.sizes) < 2:
-            p = math.inf
-            return [Row(what, "exponent of time", p, p, p, linear, note=self.failed)]
-        what += f", {self.sizes[0]:,} to {self.sizes[-1]:,}"
+        """Return the exponents of time and of memory."""
+        what = f"{self.job} against {self.quantity}, {self.sizes[0]:,} to {self.sizes[-1]:,}"
         p, first = fit_slope(self.sizes, self.seconds)
         note = f"fitted from {first:,}; {self.seconds[-1]:.2g} s at the largest"
-        rows = [Row(what, "exponent of time", p, p, p, linear, note=note)]
+        rows = [Row(what, "exponent of time", p, p, p, at_most(1.1), note=note)]
         memory = [value for value in self.megabytes if value is not None]
         if len(memory) == len(self.sizes):
             floor = [max(value, FLAT_MEGABYTES) for value in memory[-FEWEST:]]
@@ -292,22 +274,15 @@ def measure_growth(
 def measure_line(
     quantity: str, job: str, sizes: Sequence[int], say: Callable[[str], None] = print
 ) -> Line:
-    """Measure one step at all sizes, up to the first at which it fails."""
+    """Measure one step at all sizes."""
     _, setting, flat = SWEEPS[quantity]
     points: list[Measured] = []
-    failed = ""
     for size in sizes:
-        try:
-            points.append(measure_apart(job, replace(setting, **{quantity: size})))
-        except RuntimeError as error:
-            failed = f"did not end at {size:,}: {error}"
-            say(f"  {job}, {size:,} {quantity}: {error}")
-            break
+        points.append(measure_apart(job, replace(setting, **{quantity: size})))
         memory = points[-1].megabytes or 0.0
         say(f"  {job}, {size:,} {quantity}: {points[-1].seconds:.2g} s, {memory:,.0f} MB")
-    seconds = [point.seconds for point in points]
-    megabytes = [point.megabytes for point in points]
-    return Line(quantity, job, flat, list(sizes[: len(points)]), seconds, megabytes, failed)
+    seconds, megabytes = zip(*points, strict=True)
+    return Line(quantity, job, flat, list(sizes), list(seconds), list(megabytes))
 
 
 def memory_rows(numbers: Sequence[int]) -> list[Row]:

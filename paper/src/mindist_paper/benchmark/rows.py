@@ -109,12 +109,12 @@ def adaptation_rows(material: Material, threads: int) -> list[Row]:
     singly = {
         "default": _one_by_one(lambda x: default.adapt(x, force=True), one),
         "paper preset": _one_by_one(lambda x: preset.adapt(x, force=True), one),
-        "literal L-BFGS": _one_by_one(lambda x: stock.adapt(x, force=True), one),
+        "literal L-BFGS": _one_by_one(stock.adapt, one),
     }
     together = {
         "default": Contender(lambda: default.adapt(x, force=True), len(x)),
         "paper preset": Contender(lambda: preset.adapt(few, force=True), len(few)),
-        "literal L-BFGS": _one_by_one(lambda x: stock.adapt(x, force=True), few),
+        "literal L-BFGS": _one_by_one(stock.adapt, few),
     }
     alone, many = (race(each, sizes.slow_rounds) for each in (singly, together))
     what = f"{len(x):,} OUP datasets, epsilon {EPSILON:g}"

@@ -73,11 +73,7 @@ def race(
 ) -> Times:
     """Time every contender once a round, in rotating order, after a warm-up.
 
-    Arguments:
-        contenders: By name.
-        rounds: Number of timings of each.
-        least: Seconds that one timing takes at least: a quick contender runs several times in it.
-        clock: Tells the time in seconds.
+    A quick contender runs several times in one timing, which takes at least `least` seconds.
 
     Example:
         >>> ticks = iter(range(100))
@@ -189,9 +185,7 @@ def at_most(bound: float) -> Claim:
 
 def all_threads() -> int:
     """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
