@@ -10,7 +10,7 @@ from bridged import TASK, IliPosterior, X, exact, mean
 from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors import CallablePosterior
 from mindist.posteriors.flow_bridge import load_weights, save_weights
-from mindist.posteriors.guards import seed_for_others, seeded
+from mindist.posteriors.guards import seed_for_others, seeded, warn_user
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,15 @@ def test_a_seed_for_others_leaves_torch_draws_alone():
     torch.manual_seed(4)
     assert torch.equal(inside, torch.rand(3))
     assert seed == 4
+
+
+def test_warnings_point_outside_both_houses():
+    for house in ("mindist.report.page", "mindist_paper.evaluation.store"):
+        inside = {"__name__": house, "warn_user": warn_user}
+        exec("def work(): warn_user('seen here')", inside)
+        with pytest.warns(UserWarning, match="seen here") as caught:
+            inside["work"]()
+        assert caught[0].filename == __file__
 
 
 def test_what_is_no_posterior(mds):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mindist import MinimumDistance, RobustPosterior
-from mindist.posteriors.cache import Recent
 from mindist.posteriors.guards import seeded
+from mindist.posteriors.queries import Recent
 
 NUM_THREADS = 6
 Result = TypeVar("Result")
@@ -149,7 +149,7 @@ def test_threads_share_a_robust_posterior(estimator, mds):
 
 
 def test_what_was_computed_with_other_settings_is_not_remembered(mds):
-    from mindist.posteriors.cache import Adaptations
+    from mindist.posteriors.robust import Adaptations
 
     x = simulate(40, seed=9)
     remembered = Adaptations(mds)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from mindist import checks
 from mindist.posteriors.backend import Backend, is_bounded
-from mindist.posteriors.guards import seed_for_others, seeded
+from mindist.posteriors.guards import no_options, seed_for_others, seeded
 
 ASCENT_ITERATIONS = 1_000  # of Nelder and Mead's search, which takes some 100 for each parameter
 
@@ -150,12 +150,6 @@ def over_summaries(density: Density, example: Tensor | None) -> Backend:
                 f"{example.shape[1]}, as MinimumDistance has it, got an error: {error}"
             ) from error
     return PlainBackend(density, example.shape[1:], theta.shape[-1])
-
-
-def no_options(options: dict[str, Any]) -> None:
-    """Raise if there are keywords that nobody asked for."""
-    if options:
-        raise TypeError(f"The wrapped posterior does not take the option {', '.join(options)}.")
 
 
 # ------------------------------------------------------------------------------ functions
@@ -306,4 +300,4 @@ def bridge(posterior: Any, example: Tensor | None) -> Backend:
     return over_summaries(CallableDensity(methods, net, corrects_leakage=False), example)
 
 
-__all__ = ["CallablePosterior", "Density", "PlainBackend", "no_options", "over_summaries"]
+__all__ = ["CallablePosterior", "Density", "PlainBackend", "over_summaries"]

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from mindist import storage
 from mindist.posteriors.backend import Backend
-from mindist.posteriors.callable_bridge import Density, no_options, over_summaries
+from mindist.posteriors.callable_bridge import Density, over_summaries
+from mindist.posteriors.guards import no_options
 
 KIND = "NetworkWeights"
 Net = TypeVar("Net", bound=nn.Module)

@@ -13,8 +13,9 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,6 +84,12 @@ def quiet(*messages: str, stdout: bool = False) -> Iterator[None]:
         for message in messages:
             warnings.filterwarnings("ignore", message=message, category=UserWarning)
         yield
+
+
+def no_options(options: Mapping[str, Any]) -> None:
+    """Raise if there are keywords that nobody asked for."""
+    if options:
+        raise TypeError(f"The wrapped posterior does not take the option {', '.join(options)}.")
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

@@ -7,21 +7,26 @@ The average is cut to the support of the prior as one density: a summary at whic
 leaks counts for less, and cannot keep the others from being drawn from. The datasets of a batch
 whose summary is certain are asked for together and first, exactly as if there were no others; then
 the uncertain ones together.
+
+Results are remembered by the content of what they were computed from, so that none can outlive an
+input that was changed in place.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from mindist import checks
 from mindist.posteriors.backend import Backend, Component
-from mindist.posteriors.cache import Recent, digest
 from mindist.posteriors.guards import seeded, warn_user
 from mindist.posteriors.truncation import (
     MAX_ROWS,
@@ -38,6 +43,10 @@ from mindist.posteriors.truncation import (
 
 # Above this share of draws outside the prior's support, keeping them deserves a warning: sbi's.
 MANY_OUTSIDE = 0.05
+# Datasets, constants and modes remembered. A coverage check asks for the same few hundred or
+# thousand datasets first together, then one by one.
+CAPACITY = 4096
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -68,12 +77,7 @@ class Conditions:
 
 
 class AveragedComponent:
-    """One density, averaged over J summaries, which come in one row `(J * d_s,)` for each dataset.
-
-    Arguments:
-        component: The density given one summary.
-        num: J.
-    """
+    """One density, averaged over J summaries, in one row `(J * d_s,)` for each dataset."""
 
     def __init__(self, component: Component, num: int) -> None:
         self.component, self.num = component, num
@@ -111,13 +115,51 @@ class AveragedComponent:
         return s.reshape(len(s) * self.num, -1)
 
 
-class Queries:
-    """Queries of a posterior at `Conditions`, none of which can go on for ever.
+def digest(x: Tensor) -> bytes:
+    """Return a fingerprint of a tensor's content, shape and dtype."""
+    content = hashlib.blake2b(repr((tuple(x.shape), x.dtype)).encode(), digest_size=16)
+    content.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return content.digest()
 
-    Arguments:
-        backend: The posterior, through its library's bridge.
-        max_draws: Draws allowed for each sample.
-    """
+
+class Recent(Generic[Value]):
+    """The most recently used results, for any number of threads; empty after pickling."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Value | None:
+        """Return the result, or None."""
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return self._values[key]
+
+    def put(self, key: Hashable, value: Value) -> None:
+        """Remember a result; forget the one that was not asked for the longest."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self.capacity:
+                self._values.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._values.clear()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __reduce__(self) -> tuple[type[Recent[Value]], tuple[int]]:
+        return type(self), (self.capacity,)
+
+
+class Queries:
+    """Queries of a posterior at `Conditions`, each with an end: `max_draws` for each sample."""
 
     def __init__(self, backend: Backend, max_draws: int) -> None:
         checks.positive(max_draws, "max_draws_per_sample")
@@ -199,9 +241,8 @@ class Queries:
         s: Tensor,
         start: str | Tensor,
         num_starts: int,
-        *,
-        seed: int | None = None,
-        force_update: bool = False,
+        seed: int | None,
+        force_update: bool,
         options: Mapping[str, Any],
     ) -> Tensor:
         """Return the mode `(1, d_theta)` given one summary `(1, d_s)`, remembered.

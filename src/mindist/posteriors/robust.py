@@ -30,8 +30,7 @@ from mindist import checks
 from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
 from mindist.posteriors.arviz_export import to_inference_data
 from mindist.posteriors.backend import find_backend
-from mindist.posteriors.cache import Adaptations
-from mindist.posteriors.queries import Conditions, Queries
+from mindist.posteriors.queries import CAPACITY, Conditions, Queries, Recent, digest
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 # One sample in a thousand draws: ten times as patient as sbi's own warning about low acceptance
 # (1%). A posterior that loses 99.9% of its mass outside the prior describes nothing any more.
 MAX_DRAWS_PER_SAMPLE = 1000
+MAX_BYTES = 2**26  # of remembered adaptations: some numbers for each observation
 
 
 class RobustPosterior:
@@ -255,14 +255,9 @@ class RobustPosterior:
         # All of it: importing BayesFlow turns autograd off, and a view then has no gradient.
         with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
             theta = self._parameters(theta)
+            rows, how = theta.reshape(-1, 1, theta.shape[-1]), (norm_posterior, track_gradients)
             log_p = self.log_prob_batched(
-                theta.reshape(-1, 1, theta.shape[-1]),
-                x,
-                norm_posterior,
-                track_gradients,
-                leakage_correction_params,
-                seed=seed,
-                **options,
+                rows, x, *how, leakage_correction_params, seed=seed, **options
             )
             return log_p.reshape(theta.shape[:-1])
 
@@ -328,14 +323,11 @@ class RobustPosterior:
             seed: Seed of the starts; None draws from torch's global generator.
             options: Further keywords of the wrapped posterior's `map`, such as `num_iter`.
         """
-        return self.queries.mode(
+        force, s = (
+            checks.flag(force_update, "force_update"),
             self.conditions(self._one_dataset(x)).s,
-            init_method,
-            num_init_samples,
-            seed=seed,
-            force_update=checks.flag(force_update, "force_update"),
-            options=options,
         )
+        return self.queries.mode(s, init_method, num_init_samples, seed, force, options)
 
     def to_arviz(self, x: Array | None = None, num_samples: int = 1_000, **options: Any) -> Any:
         """Return samples, log-probabilities, data and summaries as `arviz.InferenceData`.
@@ -362,14 +354,12 @@ class RobustPosterior:
         return self
 
     def __repr__(self) -> str:
-        x, kind = self._default_x, type(self.posterior).__name__
-        parts = (
-            f"{kind} over {self.num_parameters} parameters given "
-            f"{self.queries.backend.condition_shape.numel()} summaries",
-            f"mds={self.mds!r}",
-            f"default_x={None if x is None else f'dataset of shape {tuple(x.shape)}'}",
+        x, width = self._default_x, self.queries.backend.condition_shape.numel()
+        return (
+            f"RobustPosterior(\n  {type(self.posterior).__name__} over {self.num_parameters} "
+            f"parameters given {width} summaries,\n  mds={self.mds!r},\n  default_x="
+            f"{None if x is None else f'dataset of shape {tuple(x.shape)}'},\n)"
         )
-        return "RobustPosterior(\n  " + ",\n  ".join(parts) + ",\n)"
 
     def _observed(self, x: Array | None) -> Tensor:
         """Return the given data, or the default, as a tensor; the estimator checks them."""
@@ -425,3 +415,64 @@ def example_summary(mds: Any) -> Tensor | None:
 
 def _optional_flag(value: bool | None, name: str) -> bool | None:
     return None if value is None else checks.flag(value, name)
+
+
+class Adaptations:
+    """`MinimumDistance.adapt`, remembered by the content of each dataset.
+
+    An adaptation is used again only while the estimator has the same fit and settings.
+    """
+
+    def __init__(self, mds: MinimumDistance) -> None:
+        self.mds = mds
+        self._state: tuple[Any, ...] = ()  # what the remembered were computed with
+        self._recent: Recent[Adaptation] = Recent()
+
+    def __call__(self, x: Tensor) -> Adaptation:
+        """Return the adaptation of `(N, *event)` or `(B, N, *event)`, always as that of a batch.
+
+        Only what is not remembered is computed. What was never seen is handed to the estimator as
+        it was given, and checked there.
+        """
+        datasets = list(x) if x.dim() > len(self.mds.event_shape) + 1 else [x]
+        version = self._version()
+        keys = [(digest(dataset), version) for dataset in datasets]
+        found = {key: self._recent.get(key) for key in keys}
+        missing = {key: index for index, key in enumerate(keys) if found[key] is None}
+        if missing or not keys:
+            every = len(missing) == len(keys)
+            computed = self.mds.adapt(x if every else x[list(missing.values())])
+            computed = computed if computed.batched else _batch_of_one(computed)
+            if not keys:
+                return computed
+            found |= {key: computed[row : row + 1] for row, key in enumerate(missing)}
+            self._remember(list(missing), computed)
+        parts = [part for key in keys if (part := found[key]) is not None]
+        return Adaptation.join(parts)[torch.arange(len(parts))]  # with tensors of its own
+
+    def _version(self) -> tuple[Any, ...]:
+        """Return the estimator's fit and settings; where they have changed, forget everything."""
+        fitted = self.mds.fitted_
+        version = (id(fitted), self.mds.alpha, self.mds.search, self.mds.seed)
+        if self._state[:-1] != version:
+            self._recent.clear()
+            self._state = (*version, fitted)  # kept alive, so that its id stays its own
+        return version
+
+    def _remember(self, keys: list[Any], computed: Adaptation) -> None:
+        """Keep what was computed, or as much of the end of it as there is room for."""
+        values = vars(computed[0]).values()
+        room = MAX_BYTES // sum(value.nbytes for value in values if isinstance(value, Tensor))
+        self._recent.capacity = room = max(1, min(CAPACITY, room))
+        if len(keys) > room:  # copy the end, so that the rest is not kept alive
+            keys, computed = keys[-room:], computed[torch.arange(len(keys))[-room:]]
+        for row, key in enumerate(keys):
+            self._recent.put(key, computed[row : row + 1])
+
+    def __len__(self) -> int:
+        return len(self._recent)
+
+
+def _batch_of_one(adaptation: Adaptation) -> Adaptation:
+    values = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}
+    return Adaptation(**{**vars(adaptation), **values, "status": (adaptation.status,)})

@@ -28,8 +28,7 @@ from sbi.utils.sbiutils import Standardize, within_support
 from torch import Tensor, nn
 
 from mindist.posteriors.backend import Backend, is_bounded
-from mindist.posteriors.callable_bridge import no_options
-from mindist.posteriors.guards import quiet, warn_user
+from mindist.posteriors.guards import no_options, quiet, warn_user
 from mindist.posteriors.sbi_training import HARMLESS, train_npe
 
 # Evaluations of a vector field in one solution of its ODE: 4096 steps (diffrax's default limit)

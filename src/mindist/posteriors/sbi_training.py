@@ -76,11 +76,10 @@ def train_npe(
 
     Arguments:
         prior: A torch distribution, or any prior that sbi takes.
-        theta: Parameters `(M, d_theta)`; or a bank of simulations (`mindist.simulate`), alone. Of a
-            bank, without an embedding net, parameters and summaries are read into memory. With
-            one, its data are: whole up to 256 MB, otherwise in each epoch in random blocks, from
-            which batches are drawn; the last tenth is for validation, and the first 64 MB of the
-            data give the scales for sbi's standardisation.
+        theta: Parameters `(M, d_theta)`; or a bank of simulations (`mindist.simulate`), alone. Its
+            summaries are read into memory; with an embedding net its data are, up to 256 MB. Larger
+            data are read in each epoch in random blocks; the last tenth is for validation, and the
+            first 64 MB give the scales for sbi's standardisation.
         x: What to condition on: summaries `(M, d_s)`, or datasets `(M, N, *event)` together with
             an embedding net.
         density_estimator: One of sbi's, such as "nsf", "maf", "mdn" or "zuko_nsf".
@@ -162,11 +161,8 @@ class KeptData:
 class BankLoader:
     """A data loader as sbi asks for it: batches of parameters, data and prior masks.
 
-    Arguments:
-        data: The datasets.
-        rows: Which of them to load, in rising order.
-        batch_size: Datasets in each batch; what is left over at the end of a pass is not loaded.
-        shuffle: Whether to draw them at random, from torch's global generator.
+    `rows` says which datasets to load, in rising order; less than a batch, at the end of a pass, is
+    not loaded. Shuffling draws from torch's global generator.
     """
 
     def __init__(self, data: KeptData, rows: Tensor, batch_size: int, *, shuffle: bool) -> None:

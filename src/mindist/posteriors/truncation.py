@@ -175,7 +175,9 @@ def draw_truncated(component: Component, s: Tensor, num_samples: int, budget: Bu
         draws[active] += size
         total += size
         progress.update(min(num_samples, int(accepted.min())) - progress.n)
-        active = active[_promising(accepted[active], total, num_samples, max_draws)]
+        upper = (accepted + GIVE_UP_ERRORS * accepted.sqrt() + GIVE_UP_ERRORS**2) / total
+        reachable = accepted + upper * (max_draws - total) >= num_samples
+        active = active[((accepted < num_samples) & reachable)[active]]
         if len(active):
             rate = (accepted[active] / total).min().item()
             missing = num_samples - int(accepted[active].min())
@@ -183,14 +185,6 @@ def draw_truncated(component: Component, s: Tensor, num_samples: int, budget: Bu
     progress.close()
     obtained = accepted.clamp(max=num_samples)
     return Drawn(samples[: int(obtained.min())], num_samples, obtained, accepted, draws)
-
-
-def _promising(accepted: Tensor, draws: int, num_samples: int, max_draws: int) -> Tensor:
-    """Return which datasets lack samples and can get them, at the upper limit of their rate."""
-    z = GIVE_UP_ERRORS
-    upper = (accepted + z * accepted.sqrt() + z**2) / draws
-    within_reach = accepted + upper * (max_draws - draws) >= num_samples
-    return (accepted < num_samples) & within_reach
 
 
 def shortfall_message(drawn: Drawn, budget: Budget) -> str:
@@ -228,15 +222,10 @@ def shortfall_message(drawn: Drawn, budget: Budget) -> str:
 
 
 def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
-    """Read the keywords of sbi's `leakage_correction`; None means the defaults.
+    """Return draws for Z(s), and draws at once, from the keywords of sbi's `leakage_correction`.
 
-    `show_progress_bars` and `force_update` are accepted and without effect: the estimate of Z(s) is
-    a function of its seed.
-
-    Returns:
-        `num_rejection_samples` (10,000), draws from which Z(s) is estimated, so that log Z(s) has
-        the standard error `sqrt((1 - Z) / (Z * num_rejection_samples))`; and
-        `rejection_sampling_batch_size` (10,000), draws given to the network at once.
+    log Z(s) has the standard error `sqrt((1 - Z) / (Z * num_rejection_samples))`. The flags are
+    accepted and without effect: the estimate is a function of its seed.
     """
     numbers = ("num_rejection_samples", "rejection_sampling_batch_size")
     flags = ("show_progress_bars", "force_update")

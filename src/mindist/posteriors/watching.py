@@ -4,9 +4,8 @@ One line beside the training, as sbi's users asked for in its issue 1426:
 
     posterior = mindist.watch(posterior, mds)
 
-Nothing is adapted: the draws are those of the posterior itself. A posterior given raw data (with an
-embedding net, or a summary network of BayesFlow) is asked as before. One given summaries has to be
-handed the data instead, whose summary is computed here: a summary alone cannot be tested.
+Nothing is adapted: the draws are those of the posterior itself. A posterior given summaries has to
+be handed the data instead, whose summary is computed here: a summary alone cannot be tested.
 """
 
 from __future__ import annotations
@@ -92,7 +91,8 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
             f"got {type(posterior).__name__}."
         )
     if bridge_of(posterior) == BRIDGES["bayesflow"]:
-        return Watched(posterior, _ByName(posterior, mds))
+        how = importlib.import_module(BRIDGES["bayesflow"]).raw_conditions(posterior)
+        return Watched(posterior, functools.partial(_test_by_name, mds, *how))
     given = _found_out(posterior, mds) if given is None else checks.choice(given, GIVEN, "given")
     return Watched(posterior, functools.partial(_test_argument, mds, given == "summary"))
 
@@ -155,33 +155,29 @@ def _test_argument(
             arguments["x"] = s
 
 
-class _ByName:
-    """Tests the data in a mapping such as BayesFlow's `conditions`."""
-
-    def __init__(self, posterior: Any, mds: MinimumDistance) -> None:
-        self.mds, self.bridge = mds, importlib.import_module(BRIDGES["bayesflow"])
-        self.name, self.widths = self.bridge.raw_conditions(posterior)
-
-    def __call__(self, arguments: MutableMapping[str, Any]) -> None:
-        for argument in {"conditions", "data"} & set(arguments):
-            given = arguments[argument]
-            if isinstance(given, Mapping):
-                arguments[argument] = self._tested(given)
-
-    def _tested(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        name, rest = self.name or "x", dict(given)
+def _test_by_name(
+    mds: MinimumDistance,
+    summarised: str | None,
+    widths: Mapping[str, int],
+    arguments: MutableMapping[str, Any],
+) -> None:
+    """Test the data in BayesFlow's `conditions` or `data`; put summaries there if it has no net."""
+    for argument in {"conditions", "data"} & set(arguments):
+        if not isinstance(arguments[argument], Mapping):
+            continue
+        name, rest = summarised or "x", dict(arguments[argument])
         if name not in rest:
             raise ValueError(
                 f"conditions: expected the data under the name {name!r}, so that they can be "
                 f"tested, got {', '.join(rest) or 'nothing'}. "
-                + ("" if self.name else "Their summaries are computed; do not pass these.")
+                + ("" if summarised else "Their summaries are computed; do not pass these.")
             )
-        x = checks.as_tensor(rest[name], name)
-        s = _tested_summaries(self.mds, x, self.name is None)
-        if self.name is None:
+        s = _tested_summaries(mds, checks.as_tensor(rest[name], name), summarised is None)
+        if summarised is None:
             del rest[name]
-            rest |= self.bridge.split_columns(s.reshape(-1, s.shape[-1]).float(), self.widths)
-        return rest
+            parts = s.reshape(-1, s.shape[-1]).cpu().split(list(widths.values()), dim=-1)
+            rest |= {key: part.numpy() for key, part in zip(widths, parts, strict=True)}
+        arguments[argument] = rest
 
 
 def _tested_summaries(mds: MinimumDistance, x: Tensor, over_summaries: bool) -> Tensor:
