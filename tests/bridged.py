@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ THETA, X = simulate(1_000, seed=1)
 
 def mean(x: Any) -> Any:
     return x.mean(1)
+
+
+@cache
+def mds_of_means() -> MinimumDistance:
+    """One estimator for all tests that need no other; nobody changes it."""
+    return MinimumDistance(mean, num_features=128).fit(X)
 
 
 @dataclass
@@ -115,6 +122,7 @@ def workflow(*, learned: bool) -> Any:
     )
 
 
+@cache
 def train_workflow(*, learned: bool, epochs: int) -> Any:
     import keras
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bridged import TASK, THETA, X, mean, simulate, train_workflow, workflow
+from bridged import TASK, THETA, X, mds_of_means, mean, simulate, train_workflow, workflow
 from mindist import MinimumDistance, RobustPosterior
 
 pytest.importorskip("bayesflow")
@@ -26,7 +26,7 @@ from mindist.posteriors.bayesflow_bridge import (
 
 @pytest.fixture(scope="module")
 def mds() -> MinimumDistance:
-    return MinimumDistance(mean, num_features=64).fit(X)
+    return mds_of_means()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bridged import CONSTRUCTORS, Bridged, X, mean, simulate
+from bridged import CONSTRUCTORS, Bridged, X, mds_of_means, mean, simulate
 from mindist import MinimumDistance
 
 pytest.importorskip("sbi")
@@ -19,14 +19,9 @@ def bridged(request) -> Bridged:
 
 
 @pytest.fixture(scope="module")
-def mds_of_means() -> MinimumDistance:
-    return MinimumDistance(mean, num_features=128).fit(X)
-
-
-@pytest.fixture(scope="module")
-def mds(bridged, mds_of_means) -> MinimumDistance:
+def mds(bridged) -> MinimumDistance:
     learned = bridged.summary is not mean
-    return MinimumDistance(bridged.summary, num_features=128).fit(X) if learned else mds_of_means
+    return MinimumDistance(bridged.summary, num_features=128).fit(X) if learned else mds_of_means()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.distributions import Independent, Uniform
 
-from bridged import TASK, IliPosterior, X, exact, mean
+from bridged import TASK, IliPosterior, X, exact, mds_of_means, mean
 from mindist import MinimumDistance, RobustPosterior
 from mindist.posteriors import CallablePosterior
 from mindist.posteriors.flow_bridge import load_weights, save_weights
@@ -15,7 +15,7 @@ from mindist.posteriors.guards import seed_for_others, seeded, warn_user
 
 @pytest.fixture(scope="module")
 def mds() -> MinimumDistance:
-    return MinimumDistance(mean, num_features=64).fit(X)
+    return mds_of_means()
 
 
 def test_a_plain_function(mds):

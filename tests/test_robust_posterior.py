@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -877,19 +876,6 @@ def test_get_nltp(npe, mds, clean):
     with pytest.warns(UserWarning, match="not normalized"):  # sbi knows its own classes only
         nltp = get_nltp(theta, x, robust)
     torch.testing.assert_close(nltp, -robust.log_prob_batched(theta, x)[0])
-
-
-@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy")  # sbi's
-def test_pairplot(npe, mds, x_obs):
-    pytest.importorskip("six", reason="sbi.analysis imports six without declaring it")
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from sbi.analysis import pairplot
-
-    samples = RobustPosterior(npe, mds).sample((200,), x_obs, seed=0)
-    figure, axes = pairplot(samples, figsize=(2, 2))
-    assert np.shape(axes) == (2, 2)
-    matplotlib.pyplot.close(figure)
 
 
 @pytest.mark.slow

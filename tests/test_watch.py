@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mindist
-from bridged import TASK, THETA, IliPosterior, X, mean, simulate, train_workflow
+from bridged import TASK, THETA, IliPosterior, X, mds_of_means, mean, simulate, train_workflow
 from mindist import MinimumDistance, MisspecificationWarning, RobustPosterior, watch
 
 pytest.importorskip("sbi")
@@ -26,7 +26,7 @@ HOW = {"density_estimator": "mdn", "max_num_epochs": 2, "seed": 0}
 
 @pytest.fixture(scope="module")
 def mds() -> MinimumDistance:
-    return MinimumDistance(mean, num_features=128).fit(X)
+    return mds_of_means()
 
 
 @pytest.fixture(scope="module")

@@ -47,9 +47,9 @@ class Component(Protocol):
     weight: float
     """w, the component's share of the mixture."""
     bounded: bool
-    """Whether the prior's support is less than all of parameter space, so that q can leak."""
+    """True where the prior's support is less than all of parameter space, so that q can leak."""
     corrects_leakage: bool
-    """Whether the library's own `log_prob` divides by Z unless told otherwise."""
+    """True where the library's own `log_prob` divides by Z unless told otherwise."""
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)` given summaries `(B, d_s)`, inside the prior or not."""

@@ -103,7 +103,7 @@ class Drawn:
 
     @property
     def complete(self) -> bool:
-        """Whether every dataset got what was asked for."""
+        """Return whether every dataset got what was asked for."""
         return self.samples.shape[0] == self.requested
 
     @classmethod
@@ -255,7 +255,7 @@ class Leakage:
 
     @property
     def resolved(self) -> Tensor:
-        """Whether Z(s) is known to about 10%, `(B,)`."""
+        """Return whether Z(s) is known to about 10%, `(B,)`."""
         return self.accepted >= self.draws.clamp(max=MIN_ACCEPTED)
 
 
