@@ -1,7 +1,6 @@
 """What older versions of mindist have saved is loaded and gives the values that it gave then."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,6 @@ import torch
 from mindist import MinimumDistance, RobustPosterior, SimulationBank
 from mindist.posteriors.sbi_storage import load_posterior
 from mindist.tasks import GaussianTask
-from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
-from mindist_paper.evaluation.store import Store
 
 V1 = Path(__file__).parent / "fixtures" / "v1"
 VALUES = json.loads((V1 / "values.json").read_text(encoding="utf-8"))
@@ -37,15 +34,6 @@ def test_posteriors_of_version_1():
     robust = RobustPosterior(npe, MinimumDistance.load(V1 / "ridge", summary=TASK.summary))
     theta = torch.tensor(VALUES["posterior"]["theta"])[:, None].expand(-1, 2, -1)
     assert_close(robust.log_prob_batched(theta, x=X_OBS), VALUES["posterior"]["log_prob"])
-
-
-def test_results_of_version_1(tmp_path):
-    shutil.copytree(V1 / "store", tmp_path / "store")
-    store = Store(tmp_path / "store")
-    cell = Cell(BankSpec("gaussian", 100), Recipe("npe"), TestSpec(0.1))
-    assert cell.address == VALUES["store"]["address"]
-    assert store.read(cell).rmse.tolist() == [0.1 + 0.2, 1e-30]
-    assert store.read_samples(cell).samples[0].tolist() == VALUES["store"]["samples"]["0"]
 
 
 @pytest.mark.parametrize(

@@ -1,60 +1,85 @@
-"""One contract over all methods: how they are trained, queried, repeated, and refused."""
+"""One contract over all methods, and the exact answers that some of them have."""
 
 import importlib.util
-import os
-from pathlib import Path
+import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from mindist.tasks import GaussianTask
-from mindist_paper.baselines import METHODS, Method, Options, Training, train_method
-from mindist_paper.baselines.npe_pfn import CHECKPOINT
+from mindist.decoders.standardise import Standardiser
+from mindist.tasks import GaussianTask, OrnsteinUhlenbeckTask
+from mindist_paper.baselines import (
+    METHODS,
+    Method,
+    Options,
+    Simulations,
+    SpikeAndSlab,
+    Training,
+    train_method,
+)
+from mindist_paper.baselines.npe import Squash, checkpoint_path
+from mindist_paper.baselines.npe_rs import penalised_loss, trainable_copy
+from mindist_paper.baselines.rnpe import Chains, LatentPrior, sample_latents, split_r_hat
+from mindist_paper.evaluation import rmse
 
 TASK = GaussianTask(num_obs=20)
-QUICK = Training("mdn", learning_rate=2e-3, max_num_epochs=3)
-WEIGHTS = Path(os.environ.get("MINDIST_TABPFN", CHECKPOINT)).expanduser()
+FULL = GaussianTask()
+BRIEF = Training("mdn", learning_rate=2e-3, max_num_epochs=3)
+QUICK = Training("mdn", learning_rate=2e-3, max_num_epochs=30)
 needs_weights = pytest.mark.skipif(
-    importlib.util.find_spec("tabpfn") is None or not WEIGHTS.is_file(),
+    importlib.util.find_spec("tabpfn") is None or not checkpoint_path(Options()).is_file(),
     reason="TabPFN or its weights are not there: make tabpfn",
 )
-
 MARKS = {
     "mds-dec": pytest.mark.slow,
     "mds-kl": pytest.mark.slow,
     "npe-pfn": (needs_weights, pytest.mark.slow),
     "npe-pfn-mds": (needs_weights, pytest.mark.slow),
 }
+MODELS = [SpikeAndSlab.printed(), SpikeAndSlab(), SpikeAndSlab(rho=0.0, sigma=0.3)]
+GRID = torch.linspace(-8, 8, 8_001, dtype=torch.float64)  # five steps in a spike
+# The paper's figure, Gaussian task, delta 3
+NNPE_ANCHORS = {0.0: 0.125, 0.1: 0.194, 0.2: 0.264, 0.3: 0.349, 0.5: 0.516}
+OR_ANCHORS = {0.0: 0.124, 0.1: 0.128, 0.2: 0.136, 0.3: 0.142, 0.5: 0.177}
 
 
-def simulate(num, seed):
+def simulate(num, seed, task=FULL):
     generator = torch.Generator().manual_seed(seed)
-    theta = TASK.sample_prior(num, generator)
-    return theta, TASK.simulate(theta, generator=generator)
+    theta = task.sample_prior(num, generator)
+    return theta, task.simulate(theta, generator=generator)
 
 
-THETA, X = simulate(1_000, 0)
-X_OBS = TASK.contaminate(simulate(3, 1)[1], 0.3, generator=torch.Generator().manual_seed(2))
+THETA, X = simulate(1_000, 0, TASK)
+X_OBS = TASK.contaminate(simulate(3, 1, TASK)[1], 0.3, generator=torch.Generator().manual_seed(2))
 
 
 @pytest.fixture(scope="module")
-def npe():
-    return train_method("npe", TASK, THETA, X, Options(training=QUICK, learned_summary=True))
+def learned():
+    return train_method("npe", TASK, THETA, X, Options(training=BRIEF, learned_summary=True))
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=MARKS.get(name, ())) for name in METHODS],
-)
-def method(request, npe):
-    if "pfn" in request.param:  # the cost of a query grows with its context
-        return train_method(request.param, TASK, THETA[:400], X[:400])
-    options = Options(training=QUICK, x_obs=X_OBS, npe=npe)
-    return train_method(request.param, TASK, THETA, X, options)
+@pytest.fixture(scope="module")
+def simulations():
+    return simulate(3_000, 1)
+
+
+@pytest.fixture(scope="module")
+def npe(simulations):
+    return train_method("npe", FULL, *simulations, Options(training=QUICK))
+
+
+@pytest.fixture(scope="module")
+def outlier_removal(simulations, npe):
+    return train_method("npe-or", FULL, *simulations, Options(npe=npe))
 
 
 @pytest.mark.filterwarnings("ignore:The chains of latent summaries disagree")
-def test_every_method_keeps_the_contract(method):
+@pytest.mark.parametrize("name", [pytest.param(m, marks=MARKS.get(m, ())) for m in METHODS])
+def test_every_method_keeps_the_contract(name, learned):
+    size = 400 if "pfn" in name else 1_000  # the cost of a query of TabPFN grows with its context
+    options = Options() if "pfn" in name else Options(training=BRIEF, x_obs=X_OBS, npe=learned)
+    method = train_method(name, TASK, THETA[:size], X[:size], options)
     assert isinstance(method, Method)
     state = torch.get_rng_state()
     samples = method.sample_batched((5, 2), X_OBS, seed=1)
@@ -70,40 +95,24 @@ def test_every_method_keeps_the_contract(method):
     with pytest.raises(ValueError, match="x: expected finite observations"):
         method.sample((4,), torch.full((20, 2), torch.nan))
     used = method.used_summary(X_OBS)
-    assert used is None or used.shape == (3, 2)
-    if used is not None:
-        torch.testing.assert_close(method.used_summary(X_OBS), used)
-        assert method.used_summary(X_OBS[0]).shape == (1, 2)
+    assert used.shape == (3, 2)
+    torch.testing.assert_close(method.used_summary(X_OBS), used)
 
 
-def test_given_summaries_are_used_as_they_are():
-    """NPE on the task's summaries trains on those that were handed over."""
-    options = Options(training=QUICK)
-    given = train_method("npe", TASK, THETA, X, options, s=TASK.summary(X))
-    chunks = train_method("npe", TASK, THETA, list(X.split(300)), options)
-    first, second = (m.sample_batched((3,), X_OBS, seed=0) for m in (given, chunks))
-    torch.testing.assert_close(first, second)
-    torch.testing.assert_close(given.used_summary(X_OBS), X_OBS.mean(1))
-
-
-def test_bad_requests_are_refused(npe):
+def test_bad_requests_are_refused(learned, monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"name: expected one of 'npe', 'nnpe', .*, got 'abc'"):
         train_method("abc", TASK, THETA, X)
     with pytest.raises(ValueError, match="x: expected one entry for each of the 1000 parameters"):
         train_method("npe", TASK, THETA, X[:10])
     with pytest.raises(ValueError, match="x_obs: NPE-RS is trained for the observed datasets"):
-        train_method("npe-rs", TASK, THETA, X, Options(npe=npe))
+        train_method("npe-rs", TASK, THETA, X, Options(npe=learned))
     with pytest.raises(ValueError, match="penalty: expected lambda of at least 0, got -1"):
-        train_method("npe-rs", TASK, THETA, X, Options(npe=npe, x_obs=X_OBS, penalty=-1.0))
-
-
-def test_missing_libraries_are_named_with_their_extra(monkeypatch, npe, tmp_path):
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.svm", None)
-    with pytest.raises(ImportError, match=r"scikit-learn.*pip install 'mindist\[baselines\]'"):
-        train_method("npe-or", TASK, THETA, X, Options(npe=npe))
+        train_method("npe-rs", TASK, THETA, X, Options(npe=learned, x_obs=X_OBS, penalty=-1.0))
+    with pytest.raises(ValueError, match=r"rho: expected a probability between 0 and 1, got 1\.2"):
+        SpikeAndSlab(rho=1.2)
     find_spec = importlib.util.find_spec
     for found, error, message in (
-        (None, ImportError, r"pip install 'mindist\[pfn\]'"),
+        (None, ImportError, r"pip install 'mindist-paper\[pfn\]'"),
         (object(), FileNotFoundError, "`make tabpfn`"),
     ):
         monkeypatch.setattr(
@@ -113,3 +122,211 @@ def test_missing_libraries_are_named_with_their_extra(monkeypatch, npe, tmp_path
         )
         with pytest.raises(error, match=message):
             train_method("npe-pfn", TASK, THETA, X, Options(checkpoint=tmp_path / "none.ckpt"))
+
+
+def test_given_summaries_and_chunks_train_the_same_npe():
+    options = Options(training=BRIEF)
+    given = train_method("npe", TASK, THETA, X, options, s=TASK.summary(X))
+    chunks = train_method("npe", TASK, THETA, list(X.split(300)), options)
+    first, second = (m.sample_batched((3,), X_OBS, seed=0) for m in (given, chunks))
+    torch.testing.assert_close(first, second)
+
+
+# ------------------------------------------------------------------------ NNPE and RNPE
+
+
+def latent_mean(model, y):
+    """E[x given y] for x ~ N(0, 1) and errors from the model, by quadrature, of y `(*,)`."""
+    weights = (-GRID.square() / 2 + model.log_prob_each(y[..., None], GRID)).softmax(-1)
+    return (weights * GRID).sum(-1)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_density_and_noise_have_the_distribution_function_of_the_mixture(model):
+    def below(edge):
+        spike = 0.5 * (1 + math.erf(edge / model.sigma / math.sqrt(2)))
+        slab = 0.5 + math.atan(edge / model.tau) / math.pi
+        return (1 - model.rho) * spike + model.rho * slab
+
+    density = model.log_prob(GRID[:, None], torch.zeros(1, dtype=torch.float64)).exp()
+    noise = model.noise((100_000,), torch.Generator().manual_seed(0))
+    for edge in (-0.5, -0.004, 0.0, 0.02, 1.0):
+        expected, step = below(edge), float(GRID[1] - GRID[0])
+        mass = float(density[edge + step / 2 >= GRID].sum()) * step
+        assert mass == pytest.approx(expected - below(-8.0), abs=0.025)  # half a step at the spike
+        # 4 standard errors of a share of 100,000
+        assert float((noise <= edge).double().mean()) == pytest.approx(expected, abs=0.0064)
+
+
+def test_squash_is_one_to_one_and_near_linear_in_the_middle():
+    squash = Squash(Standardiser.of(torch.tensor([[1.0], [5.0]])))  # mean 3, spread 2
+    s = torch.tensor([[3.0], [3.2], [1e6]])
+    expected = torch.asinh(torch.tensor([[0.0], [0.1], [(1e6 - 3) / 2]]))
+    torch.testing.assert_close(squash(s), expected)
+
+
+def test_the_exact_nnpe_agrees_with_the_anchors():
+    """With rho = 1 as printed, no NNPE can be as good on clean data as the paper's figure says."""
+    theta, x = simulate(200, 5)
+    generator, scale = torch.Generator().manual_seed(6), math.sqrt(1.01)
+
+    def error(model, x_obs):
+        mean = latent_mean(model, x_obs.mean(1).double() / scale) * scale * 100 / 101
+        return float((mean - theta).square().mean(1).sqrt().mean())
+
+    for epsilon, anchor in NNPE_ANCHORS.items():
+        x_obs = FULL.contaminate(x, epsilon, generator=generator)
+        assert error(SpikeAndSlab(), x_obs) == pytest.approx(anchor, rel=0.2)
+    assert error(SpikeAndSlab.printed(), x) == pytest.approx(0.205, rel=0.1)
+
+
+@pytest.mark.parametrize("model", MODELS[:2], ids=str)
+def test_chains_find_the_exact_latent_mean(model):
+    normal = torch.distributions.Normal(torch.zeros(2).double(), 1.0)
+    generator = torch.Generator().manual_seed(0)
+    pool = torch.randn(20_000, 2, generator=generator, dtype=torch.float64)
+    prior = LatentPrior(lambda x: normal.log_prob(x).sum(-1), pool, normal.log_prob(pool).sum(-1))
+    y = torch.tensor([[0.5, -1.0], [0.0, 40.0], [3.0, 1.0]], dtype=torch.float64)
+    chains = Chains(num_chains=200, warm_up=300)
+    draws = sample_latents(prior, model, y, 60, chains, generator)
+    assert draws.shape == (60, 200, 3, 2)
+    assert split_r_hat(draws).max() < 1.2
+    by_chain = draws.mean(0)  # chains are independent, so their means tell the standard error
+    standard_error = by_chain.std(0) / len(by_chain) ** 0.5
+    assert ((by_chain.mean(0) - latent_mean(model, y)) / standard_error).abs().max() < 4
+
+
+def test_r_hat_tells_chains_that_agree_from_chains_that_do_not():
+    draws = torch.randn(200, 8, 3, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(split_r_hat(draws), torch.ones(3).double(), atol=0.02, rtol=0)
+    draws[:, 0, 1] += 5
+    assert split_r_hat(draws)[1] > 1.3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Data has extreme outliers")
+@pytest.mark.filterwarnings("ignore:The chains of latent summaries disagree")
+def test_latent_summaries_return_to_the_clean_region_on_oup():
+    """Observed summaries lie tens of standard deviations outside; latent ones inside."""
+    task = OrnsteinUhlenbeckTask()
+    theta, x = simulate(1_500, 1, task)
+    training = Training("mdn", learning_rate=2e-3, max_num_epochs=15)
+    rnpe = train_method("rnpe", task, theta, x, Options(training=training))
+    s, clean = task.summary(x), x[:20]
+    x_obs = task.contaminate(clean, 0.1, generator=torch.Generator().manual_seed(2))
+    latents = rnpe.latents(x_obs, 8)
+
+    def distance(values):
+        return ((values - task.summary(clean)) / s.std(0)).norm(dim=-1)
+
+    margin = 0.1 * s.std(0)
+    inside = (latents > s.amin(0) - margin) & (latents < s.amax(0) + margin)
+    assert distance(task.summary(x_obs)).median() > 10
+    assert distance(rnpe.used_summary(x_obs)).median() < 3
+    assert inside.all(-1).double().mean() > 0.95
+    assert split_r_hat(latents).amax(-1).median() < 1.2
+    assert rnpe.sample_batched((50,), x_obs, seed=0).shape == (50, 20, 2)
+
+
+# ------------------------------------------------------------------------ NPE-OR
+
+
+def test_npe_or_is_within_20_percent_of_the_anchors(outlier_removal):
+    """By the exact posterior mean of what is left."""
+    theta, x = simulate(400, 5)
+    generator = torch.Generator().manual_seed(6)
+    for epsilon, anchor in OR_ANCHORS.items():
+        x_obs = FULL.contaminate(x, epsilon, generator=generator)
+        mean = FULL.posterior_given_mean(outlier_removal.used_summary(x_obs)).mean
+        assert float(rmse(mean, theta).mean()) == pytest.approx(anchor, rel=0.2)
+    kept = outlier_removal.inliers(simulate(2_000, 7)[1])
+    # The threshold comes from the 5% quantile of 4,000 observations: standard error .0034.
+    assert 1 - float(kept.double().mean()) == pytest.approx(0.05, abs=0.012)
+
+
+def test_cleaned_datasets_hold_the_inliers_and_nothing_else(outlier_removal):
+    x = simulate(1, 8)[1]
+    x[0, :30] = torch.tensor([30.0, -30.0])
+    kept, cleaned = outlier_removal.inliers(x), outlier_removal.cleaned(x)
+    assert not kept[0, :30].any()
+    inliers = x[0][kept[0]]
+    torch.testing.assert_close(cleaned[0, : len(inliers)], inliers)
+    assert all((row == inliers).all(1).any() for row in cleaned[0])
+    both = outlier_removal.cleaned(torch.cat([simulate(1, 9)[1], x]))
+    torch.testing.assert_close(both[1], cleaned[0])  # not a matter of the batch
+
+
+def test_a_warning_points_at_the_line_of_the_caller(outlier_removal):
+    x = torch.full((2, 100, 2), 50.0)
+    x[1] = simulate(1, 8)[1][0]
+    message = r"every observation of 1 of 2 datasets .* dataset 0\)"
+    with pytest.warns(UserWarning, match=message) as caught:
+        used = outlier_removal.used_summary(x)
+    assert caught[0].filename == __file__
+    torch.testing.assert_close(used[0], torch.full((2,), 50.0))  # all are kept
+
+
+def test_observations_are_pooled_evenly_and_once():
+    x = torch.arange(20.0).reshape(4, 5, 1)
+    generator = torch.Generator().manual_seed(0)
+    for data in (x, list(x.split(3))):
+        pooled = Simulations(torch.zeros(4, 1), data).pooled_observations(8, generator)
+        assert len(pooled.unique()) == 8
+        assert torch.equal((pooled.flatten() // 5).long().bincount(), torch.full((4,), 2))
+
+
+# ------------------------------------------------------------------------ MDS and NPE-RS
+
+
+@pytest.mark.slow
+def test_the_decoder_variant_agrees_with_random_features_and_kl_is_not_robust(simulations, npe):
+    theta, x = simulate(40, 5)
+    x_obs = FULL.contaminate(x, 0.2, generator=torch.Generator().manual_seed(6))
+    error = {}
+    for name in ("mds-rf", "mds-dec", "mds-kl", "mds"):
+        method = train_method(name, FULL, *simulations, Options(npe=npe))
+        error[name] = rmse(FULL.posterior_given_mean(method.used_summary(x_obs)).mean, theta)
+    plain = rmse(FULL.posterior_given_mean(x_obs.mean(1)).mean, theta)
+    difference = error["mds-dec"] - error["mds-rf"]
+    standard_error = float(difference.std()) / len(difference) ** 0.5
+    assert abs(float(difference.mean())) < max(3 * standard_error, 0.02)
+    for robust in ("mds", "mds-rf", "mds-dec"):
+        assert error[robust].mean() < 0.85 * plain.mean()
+    # The likelihood minds the outliers as much as the sample mean does, as the paper says.
+    assert error["mds-kl"].mean() == pytest.approx(float(plain.mean()), rel=0.2)
+
+
+def test_the_penalty_is_the_mmd_of_summaries(npe):
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(200, 2))
+    with pytest.raises(ValueError, match="npe: NPE-RS trains the summary"):
+        trainable_copy(npe)
+    theta, x = simulate(20, 3)
+
+    def loss(x_obs, penalty):
+        with torch.no_grad():
+            estimator = npe.posterior.posterior_estimator
+            return penalised_loss(network, estimator, (theta, x, x_obs), penalty)
+
+    losses = [loss(x, penalty) for penalty in (0.0, 1.0)]
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=0)  # the MMD of a sample from itself
+    apart = [loss(x + 99, penalty) for penalty in (0.0, 1.0, 3.0)]
+    first, second = apart[1] - apart[0], apart[2] - apart[0]
+    assert 0.5 < float(first) < 2
+    torch.testing.assert_close(second, 3 * first, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_robust_statistics_are_better_than_npe_under_contamination():
+    """Both with a learned summary; NPE-RS starts from the NPE that it is compared with."""
+    simulations, (theta, x) = simulate(5_000, 1), simulate(100, 5)
+    x_obs = FULL.contaminate(x, 0.2, generator=torch.Generator().manual_seed(6))
+    options = Options(training=QUICK, learned_summary=True, x_obs=x_obs)
+    npe = train_method("npe", FULL, *simulations, options)
+    rs = train_method("npe-rs", FULL, *simulations, replace(options, npe=npe))
+    plain, robust = (
+        rmse(method.sample_batched((300,), x_obs, seed=0).mean(0), theta) for method in (npe, rs)
+    )
+    gain = plain - robust
+    assert float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5
+    clean = rmse(rs.sample_batched((300,), x, seed=0).mean(0), theta)
+    assert float(clean.mean()) < 0.115  # the exact posterior: .095

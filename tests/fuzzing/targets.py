@@ -8,7 +8,6 @@ import os
 import pickle
 import random
 import shutil
-import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -167,58 +166,6 @@ def load_network(path: Path) -> None:
         posterior.log_prob(torch.zeros(1, 2), x=torch.zeros(1, 2), norm_posterior=False)
     except (ValueError, RuntimeError, AssertionError, IndexError):
         return
-
-
-# ------------------------------------------------------------------------------- results
-
-
-def mutate_store(folder: Path, rng: random.Random, others: Sequence[Path]) -> None:
-    """Alter the marker, or the rows of a cell, with a checksum that fits or without."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from mindist_paper.evaluation.store import checksum
-
-    cell, marker = next((folder / "cells").glob("*.parquet")), folder / "mindist-results.json"
-    how = rng.randrange(6)
-    if how == 0:
-        marker.write_text(json.dumps(mutate_json(json.loads(marker.read_text()), rng)))
-    elif how == 1:
-        mutate_file(marker, rng, ())
-    elif how < 4:
-        mutate_file(cell, rng, ())
-    else:
-        table = pq.read_table(cell)
-        metadata = dict(table.schema.metadata)
-        columns = {name: table[name].to_pylist() for name in table.column_names}
-        name = rng.choice(sorted(columns))
-        new: Any = rng.choice(([b"x"] * 2, ["x", None], [1e308, None], [[[[]]]] * 2, [2**62, 1]))
-        columns[rng.choice((name, "other"))] = new
-        try:
-            table = pa.Table.from_pandas(pd.DataFrame(columns), preserve_index=False)
-            metadata[b"mindist.sha256"] = checksum(table).encode()
-        except (pa.ArrowException, TypeError, ValueError):
-            pass
-        pq.write_table(table.replace_schema_metadata(metadata), cell)
-
-
-def load_store(folder: Path) -> None:
-    """Open a store and read its cell; a damaged one is noted, and counts as an error here."""
-    from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
-    from mindist_paper.evaluation.store import Store
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            store, cell = (
-                Store(folder),
-                Cell(BankSpec("gaussian", 100), Recipe("npe"), TestSpec(0.1)),
-            )
-            store.read(cell)
-            store.read_samples(cell)
-        except UserWarning as warning:
-            raise ValueError(str(warning)) from None
 
 
 # ------------------------------------------------------------------------------- banks
@@ -479,7 +426,6 @@ TARGETS = {
     for target in (
         Target("estimator", _copied("ridge", "mlp", "flow"), mutate_artefact, load_estimator),
         Target("posterior", _copied("posterior"), mutate_artefact, load_network),
-        Target("results", _copied("store"), mutate_store, load_store),
         Target("bank", _copied("bank", "bank_with_data"), mutate_bank, load_bank),
         Target("npy", seeds_npy, mutate_file, lambda p: load_observed(p, event_shape=(2,))),
         Target("npz", seeds_npz, mutate_npz, lambda p: load_each(p, ("x", "y"))),

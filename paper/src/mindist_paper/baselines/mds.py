@@ -1,7 +1,7 @@
 r"""Minimum-distance summaries as methods of the benchmark.
 
 The paper's three variants, and the package's default: a `MinimumDistance` fitted to the same
-simulations, and an NPE queried at the summary :math:`s^\star` that it finds.
+simulations, and a posterior queried at the summary :math:`s^\star` that it finds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -19,18 +18,16 @@ from mindist.adaptation import Adaptation
 from mindist.minimum_distance import PAPER_VARIANTS, MinimumDistance
 from mindist.posteriors.robust import RobustPosterior
 from mindist.protocols import Array, Summary
-from mindist.tasks.task import Task
-from mindist_paper.baselines.method import Method, Options, Simulations, one_dataset
-from mindist_paper.baselines.npe import train_neural_posterior
-
-Builder = Callable[[Task, Simulations, Options], Method]
+from mindist.tasks import Task
+from mindist_paper.baselines.method import Options, Simulations, one_dataset
+from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
 
 
 class MinimumDistanceMethod:
     """A `RobustPosterior`, queried like every other method.
 
     Arguments:
-        posterior: Over raw datasets.
+        posterior: A robust posterior over raw datasets.
         fit_seconds: How long the fit of the estimator took, NaN if that is not known.
     """
 
@@ -38,23 +35,23 @@ class MinimumDistanceMethod:
         self.posterior, self.fit_seconds = posterior, fit_seconds
 
     def adapt(self, x: Array) -> Adaptation:
-        """What was found about the datasets."""
+        """Return what was found about the datasets."""
         return self.posterior.adapt(x)
 
     def used_summary(self, x: Array) -> Tensor:
-        """The adapted summaries `(B, d_s)`."""
+        """Return the adapted summaries `(B, d_s)`."""
         batch, _ = checks.observed(x, self.posterior.mds.event_shape)
         return self.posterior.adapt(batch).s_star
 
     def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
-        """Samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
+        """Return samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
         batch = one_dataset(x, self.posterior.mds.event_shape)
         return self.sample_batched(sample_shape, batch, seed=seed)[..., 0, :]
 
     def sample_batched(
         self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
     ) -> Tensor:
-        """Samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+        """Return samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
         batch, _ = checks.observed(x, self.posterior.mds.event_shape)
         return self.posterior.sample_batched(sample_shape, batch, seed=seed)
 
@@ -73,28 +70,21 @@ class Forced:
         return getattr(self._mds, name)
 
     def adapt(self, x: Array) -> Adaptation:
-        """`MinimumDistance.adapt` with `force=True`."""
+        """Call `MinimumDistance.adapt` with `force=True`."""
         return self._mds.adapt(x, force=True)
 
 
 def robust_method(
     posterior: Any, mds: MinimumDistance, options: Options, fit_seconds: float = math.nan
 ) -> MinimumDistanceMethod:
-    """A fitted estimator in front of a posterior over summaries.
-
-    Arguments:
-        posterior: Over summaries.
-        mds: A fitted estimator.
-        options: Whether to adapt everything, and to widen the posterior.
-        fit_seconds: How long the fit took.
-    """
+    """Put a fitted estimator in front of a posterior over summaries."""
     chosen: Any = Forced(mds) if options.force else mds
     robust = RobustPosterior(posterior, chosen, uncertainty=options.uncertainty)
     return MinimumDistanceMethod(robust, fit_seconds)
 
 
 def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistance:
-    """The estimator of a variant: "default", or one of the paper's, "rf", "dec" and "kl"."""
+    """Return the estimator of a variant: "default", or one of the paper's, "rf", "dec", "kl"."""
     checks.choice(variant, ("default", *PAPER_VARIANTS), "variant")
     chosen: dict[str, Any] = {"bandwidth": options.bandwidth, "alpha": options.alpha}
     if variant in PAPER_VARIANTS:
@@ -112,25 +102,17 @@ def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistanc
 
 
 def train_minimum_distance(
-    task: Task, simulations: Simulations, options: Options, *, variant: str
+    task: Task,
+    simulations: Simulations,
+    options: Options,
+    *,
+    variant: str,
+    train: Callable[[Task, Simulations, Options], NeuralPosterior] = train_neural_posterior,
 ) -> MinimumDistanceMethod:
-    """Train an NPE, or take the one of the options, and fit the estimator beside it."""
-    npe = train_neural_posterior(task, simulations, options)
+    """Train a posterior, or take the one of the options, and fit the estimator beside it."""
+    npe = train(task, simulations, options)
     mds = unfitted(variant, npe.summary, options).fit(simulations.x)
     return robust_method(npe.posterior, mds, options)
 
 
-def minimum_distance_builder(variant: str) -> Builder:
-    """`train_minimum_distance` of one variant, as the registry of methods wants it."""
-    return partial(train_minimum_distance, variant=variant)
-
-
-__all__ = [
-    "Builder",
-    "Forced",
-    "MinimumDistanceMethod",
-    "minimum_distance_builder",
-    "robust_method",
-    "train_minimum_distance",
-    "unfitted",
-]
+__all__ = ["Forced", "MinimumDistanceMethod", "robust_method", "train_minimum_distance", "unfitted"]

@@ -8,8 +8,9 @@ summary, or in what the posterior was trained on.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -22,7 +23,7 @@ from mindist.posteriors.queries import Conditions, Queries
 from mindist.posteriors.robust import MAX_DRAWS_PER_SAMPLE
 from mindist.protocols import Array, Summary
 from mindist.summarise import Summariser
-from mindist_paper.baselines.error_model import SpikeAndSlab
+from mindist.tasks import Task
 
 if TYPE_CHECKING:
     from mindist_paper.baselines.npe import NeuralPosterior
@@ -41,20 +42,83 @@ class Method(Protocol):
         >>> theta = task.sample_prior(200, generator)
         >>> x = task.simulate(theta, generator=generator)
         >>> options = Options(training=Training(density_estimator="mdn", max_num_epochs=1))
-        >>> isinstance(train_method("npe", task, theta, x, options), Method)
-        True
+        >>> npe = train_method("npe", task, theta, x, options)
+        >>> isinstance(npe, Method), npe.sample((5,), x[0], seed=0).shape
+        (True, torch.Size([5, 2]))
     """
 
     def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
-        """Samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
+        """Return samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
 
     def sample_batched(
         self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
     ) -> Tensor:
-        """Samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+        """Return samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
 
     def used_summary(self, x: Array) -> Tensor | None:
-        """The summaries `(B, d_s)` at which the posterior is queried; None if there are none."""
+        """Return the summaries `(B, d_s)` at which the posterior is queried, if there are any."""
+
+
+@dataclass(frozen=True)
+class SpikeAndSlab:
+    r"""The error model between a latent summary x and an observed one y, in every coordinate.
+
+    .. math::
+        p(y \mid x) = \prod_j \left[(1-\rho)\, \mathcal{N}(y_j; x_j, \sigma^2)
+            + \rho\, \mathrm{Cauchy}(y_j; x_j, \tau)\right] ,
+
+    in units of the standard deviations of simulated summaries. The defaults are the paper's
+    :math:`\sigma` and :math:`\tau` with spike and slab equally probable, as in Ward et al. (Robust
+    Neural Posterior Estimation, NeurIPS 2022, equation 8): they give the accuracy that the paper's
+    figures show. `SpikeAndSlab.printed()` has the paper's :math:`\rho = 1`, which leaves no spike
+    and cannot give it (docs/baselines.md).
+
+    Arguments:
+        rho: Probability of the slab.
+        sigma: Standard deviation of the spike.
+        tau: Half-width of the slab.
+
+    Example:
+        >>> model = SpikeAndSlab(rho=1.0, tau=0.5)
+        >>> model.log_prob(torch.zeros(1, 2), torch.zeros(1, 2)).exp()  # (1 / (0.5 pi))^2
+        tensor([0.4053])
+    """
+
+    rho: float = 0.5
+    sigma: float = 0.01
+    tau: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rho <= 1:
+            raise ValueError(f"rho: expected a probability between 0 and 1, got {self.rho}.")
+        for name, value in (("sigma", self.sigma), ("tau", self.tau)):
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name}: expected a positive number, got {value}.")
+
+    @classmethod
+    def printed(cls) -> SpikeAndSlab:
+        """Return the values that the paper's appendix prints: the slab alone."""
+        return cls(rho=1.0, sigma=0.01, tau=0.2)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Draw independent errors y - x, float64, of any shape."""
+        which, where = torch.rand((2, *shape), generator=generator, dtype=torch.float64)
+        spike = self.sigma * torch.randn(shape, generator=generator, dtype=torch.float64)
+        slab = self.tau * torch.tan(math.pi * (where - 0.5))
+        return torch.where(which < self.rho, slab, spike)
+
+    def log_prob(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return log p(y given x), `(*,)`, of observed and latent summaries `(*, d_s)`."""
+        return self.log_prob_each(y, x).sum(-1)
+
+    def log_prob_each(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return the same for each coordinate, `(*, d_s)`."""
+        error = y - x
+        spike = -0.5 * (error / self.sigma).square() - math.log(self.sigma * math.sqrt(2 * math.pi))
+        slab = -torch.log1p((error / self.tau).square()) - math.log(self.tau * math.pi)
+        if self.rho in (0.0, 1.0):
+            return slab if self.rho else spike
+        return torch.logaddexp(spike + math.log1p(-self.rho), slab + math.log(self.rho))
 
 
 @dataclass(frozen=True)
@@ -63,9 +127,9 @@ class Training:
 
     Arguments:
         density_estimator: One of sbi's ("nsf": the paper's neural spline flow).
-        learning_rate: Of Adam (5e-4: the paper).
-        batch_size: Of a gradient step.
-        max_num_epochs: At most so many passes ("until convergence": the paper).
+        learning_rate: Step size of Adam (5e-4: the paper).
+        batch_size: Simulations in a gradient step.
+        max_num_epochs: Largest number of passes ("until convergence": the paper).
         stop_after_epochs: Passes without a lower held-out loss before stopping.
 
     Example:
@@ -85,25 +149,23 @@ class Options:
     """Everything that can be chosen about a method; each method reads what concerns it.
 
     Arguments:
-        training: Of density estimators.
+        training: How density estimators are trained.
         learned_summary: Whether to train the task's summary network jointly with the NPE, instead
             of using the task's summary. NPE-RS always does.
         npe: A trained NPE to build on, instead of training another: for NPE-OR, RNPE and MDS the
             posterior that they query; for NNPE its summary; for NPE-RS where training starts.
-        error_model: Of NNPE and RNPE.
+        error_model: The error model of NNPE and RNPE.
         penalty: lambda of NPE-RS. The paper searches {0.1, 1, 5, 10} and reports the best, which
             is 10 on the Gaussian task (docs/baselines.md).
         x_obs: The observed datasets `(B, N, *event)` that NPE-RS is trained for.
-        bandwidth: Of MDS, as in `MinimumDistance`.
-        num_features: Of MDS, as in `MinimumDistance`.
-        alpha: Of MDS, as in `MinimumDistance`.
+        bandwidth, num_features, alpha: Arguments of `MinimumDistance`.
         search: Fields of `Search` that differ from the variant's, such as `{"restarts": 10}`.
         estimator: Arguments of the default `MinimumDistance` that differ, such as
             `{"local": False}`.
-        force: Of MDS, whether to adapt every dataset, detected or not.
-        uncertainty: Of MDS, as in `RobustPosterior`.
+        force: Whether MDS adapts every dataset, detected or not.
+        uncertainty: Argument of `RobustPosterior`.
         checkpoint: Path of the TabPFN weights of NPE-PFN; by default where `make tabpfn` put them.
-        seed: Of everything random in training.
+        seed: Seed of everything random in training.
 
     Example:
         >>> Options(penalty=5.0, search={"restarts": 3}).training.density_estimator
@@ -148,8 +210,7 @@ class Simulations:
     s: Tensor | None = None
 
     def __post_init__(self) -> None:
-        sizes = {"x": self.x, "s": self.s}
-        for name, value in sizes.items():
+        for name, value in {"x": self.x, "s": self.s}.items():
             if isinstance(value, Tensor) and len(value) != len(self.theta):
                 raise ValueError(
                     f"{name}: expected one entry for each of the {len(self.theta)} parameters, "
@@ -157,24 +218,22 @@ class Simulations:
                 )
 
     def datasets(self) -> Tensor:
-        """All datasets `(M, N, *event)` in memory, which a summary network needs."""
-        if isinstance(self.x, Tensor):
-            return self.x
-        return torch.cat(list(self.x))
+        """Return all datasets `(M, N, *event)` in memory, which a summary network needs."""
+        return self.x if isinstance(self.x, Tensor) else torch.cat(list(self.x))
 
     def chunks(self) -> Iterable[Tensor]:
-        """The datasets, some at a time."""
+        """Return the datasets, some at a time."""
         return self.x.split(BLOCK_DATASETS) if isinstance(self.x, Tensor) else self.x
 
     def summaries(self, summary: Summary, *, task_summary: bool = False) -> Tensor:
-        """Summaries `(M, d_s)`; the stored ones if they are those of the task."""
+        """Return summaries `(M, d_s)`; the stored ones if they are those of the task."""
         if task_summary and self.s is not None:
             return self.s
         summarise = Summariser(summary)
         return torch.cat([summarise(chunk) for chunk in self.chunks()])
 
     def pooled_observations(self, size: int, generator: torch.Generator) -> Tensor:
-        """A subsample `(size, D)` of the observations of all datasets, flattened."""
+        """Return a subsample `(size, D)` of the observations of all datasets, flattened."""
         each = -(-size // len(self.theta))
         parts = []
         for chunk in self.chunks():
@@ -183,6 +242,9 @@ class Simulations:
             parts.append(flat.gather(1, order[..., None].expand(-1, -1, flat.shape[2])))
         pooled = torch.cat(parts).flatten(0, 1)
         return pooled[torch.randperm(len(pooled), generator=generator)[:size]]
+
+
+Builder = Callable[[Task, Simulations, Options], Method]
 
 
 class SummaryQueries:
@@ -203,32 +265,28 @@ class SummaryQueries:
         self._queries = Queries(find_backend(posterior), MAX_DRAWS_PER_SAMPLE)
 
     def used_summary(self, x: Array) -> Tensor:
-        """The summaries `(B, d_s)` at which the posterior is queried."""
+        """Return the summaries `(B, d_s)` at which the posterior is queried."""
         return self._summaries(checks.observed(x, self.event_shape)[0])
 
     def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
-        """Samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
-        return self.sample_batched(sample_shape, one_dataset(x, self.event_shape), seed=seed)[
-            ..., 0, :
-        ]
+        """Return samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
+        batch = one_dataset(x, self.event_shape)
+        return self.sample_batched(sample_shape, batch, seed=seed)[..., 0, :]
 
     def sample_batched(
         self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
     ) -> Tensor:
-        """Samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
-        return self._sample_at(sample_shape, self.used_summary(x), seed)
-
-    def _sample_at(self, sample_shape: Sequence[int], s: Tensor, seed: int | None) -> Tensor:
-        conditions = Conditions.certain(self._queries.checked(s))
-        return self._queries.sample(sample_shape, conditions, seed=seed)
+        """Return samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+        at = Conditions.certain(self._queries.checked(self.used_summary(x)))
+        return self._queries.sample(sample_shape, at, seed=seed)
 
     def _summaries(self, x: Tensor) -> Tensor:
-        """Which summaries `(B, d_s)` to use for checked datasets `(B, N, *event)`."""
+        """Return the summaries `(B, d_s)` to use for checked datasets `(B, N, *event)`."""
         return checks.finite_summaries(self._summarise(x))
 
 
 def one_dataset(x: Array, event_shape: Sequence[int]) -> Tensor:
-    """One checked dataset as a batch `(1, N, *event)`."""
+    """Return one checked dataset as a batch `(1, N, *event)`."""
     batch, _ = checks.observed(x, event_shape)
     if len(batch) != 1:
         raise ValueError(
@@ -239,9 +297,11 @@ def one_dataset(x: Array, event_shape: Sequence[int]) -> Tensor:
 
 
 __all__ = [
+    "Builder",
     "Method",
     "Options",
     "Simulations",
+    "SpikeAndSlab",
     "SummaryQueries",
     "Training",
     "one_dataset",

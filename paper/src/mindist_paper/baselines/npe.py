@@ -1,41 +1,48 @@
-r"""Neural posterior estimation, on given summaries or with a jointly learned one.
+r"""Neural posterior estimation: plain (NPE), on noisy summaries (NNPE), without training (NPE-PFN).
 
-.. math:: \min_\psi\; \mathbb{E}\left[-\log q_\psi(\theta \mid f(x_{1:N}))\right]
-    \qquad\text{or}\qquad
-    \min_{\psi, \phi}\; \mathbb{E}\left[-\log q_\psi(\theta \mid f_\phi(x_{1:N}))\right]
+.. math:: \text{NPE:}\; \min_\psi \mathbb{E}\left[-\log q_\psi(\theta \mid f(x_{1:N}))\right],
+    \qquad \text{NNPE:}\; \min_\psi \mathbb{E}\left[-\log q_\psi(\theta \mid y)\right], \;
+    y \sim p(y \mid f(x_{1:N}))
 
 over simulations, with sbi's neural spline flow and Adam at 5e-4 (appendix "Further Experimental
-Details").
+Details"); f is given, or a network that is trained jointly. NNPE makes the spike-and-slab error
+model :math:`p(y \mid x)` part of the simulator (Ward et al., NeurIPS 2022): errors are drawn once
+for each simulation; the posterior is queried at the observed summary as it is. NPE-PFN has TabPFN,
+with simulations as its context, for q: nothing is trained, so that adapting the summary is the only
+way to make it robust (Vetter et al., NeurIPS 2025; weights by Prior Labs, obtained by
+scripts/fetch_tabpfn.py, under a licence of their own).
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
+from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from sbi.inference import NPE_PFN
+from sbi.inference.posteriors.posterior_parameters import FilteredDirectPosteriorParameters
+from sbi.neural_nets import posterior_nn
+from torch import Tensor, nn
 
-from mindist.posteriors.guards import seeded
-from mindist.posteriors.sbi_bridge import split_embedding, train_npe
-from mindist.tasks.task import Task
+from mindist.decoders.standardise import Standardiser
+from mindist.posteriors.guards import quiet, seeded
+from mindist.posteriors.sbi_bridge import split_embedding
+from mindist.posteriors.sbi_training import HARMLESS, NoTracker, train_npe
+from mindist.tasks import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries
+
+CHECKPOINT = Path("~/.cache/mindist/tabpfn-v2-regressor-2noar4o2.ckpt")
+"""Where `make tabpfn` puts the weights; the environment variable MINDIST_TABPFN overrides it."""
+
+CONTEXT_SIZE = 1_000  # simulations that a CPU takes as the context: about 1 s for each query
 
 
 class NeuralPosterior(SummaryQueries):
     """A neural posterior, queried at the summary of the observed data, contaminated or not.
 
     Its attributes `posterior` and `summary` are what the other methods build on.
-
-    Example:
-        >>> import torch
-        >>> from mindist_paper.baselines import Options, Training, train_method
-        >>> from mindist.tasks import GaussianTask
-        >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
-        >>> theta = task.sample_prior(200, generator)
-        >>> x = task.simulate(theta, generator=generator)
-        >>> options = Options(training=Training(density_estimator="mdn", max_num_epochs=1))
-        >>> npe = train_method("npe", task, theta, x, options)
-        >>> npe.sample((5,), x[0], seed=0).shape, npe.used_summary(x[:3]).shape
-        (torch.Size([5, 2]), torch.Size([3, 2]))
     """
 
 
@@ -59,9 +66,104 @@ def train_neural_posterior(
 
 
 def summary_network(task: Task, seed: int) -> nn.Module:
-    """The task's untrained summary network, with initial weights from a seed."""
+    """Return the task's untrained summary network, with initial weights from a seed."""
     with seeded(seed):
         return task.summary_network()
 
 
-__all__ = ["NeuralPosterior", "summary_network", "train_neural_posterior"]
+class Squash(nn.Module):
+    r"""Put standardised summaries on a scale that a network can take, :math:`\mathrm{asinh}(s)`.
+
+    A slab with Cauchy tails has no standard deviation: z-scoring by the noisy summaries' own would
+    press all ordinary ones into a point. The map is one-to-one, so that the posterior given its
+    value is the posterior given `s`.
+
+    Arguments:
+        standardise: Centre and scale of the simulated summaries without noise.
+    """
+
+    def __init__(self, standardise: Standardiser) -> None:
+        super().__init__()
+        # Constants, but sbi asks an embedding net for its first parameter.
+        self.centre = nn.Parameter(standardise.centre.float(), requires_grad=False)
+        self.scale = nn.Parameter(standardise.scale.float(), requires_grad=False)
+
+    def forward(self, s: Tensor) -> Tensor:
+        """Return squashed summaries `(B, d_s)`."""
+        return torch.asinh((s - self.centre) / self.scale)
+
+
+def train_noisy_posterior(
+    task: Task, simulations: Simulations, options: Options
+) -> NeuralPosterior:
+    """Train an NPE on noisy summaries: the task's, or those of a jointly trained network."""
+    summary = task.summary
+    if options.learned_summary or options.npe is not None:
+        summary = train_neural_posterior(task, simulations, options).summary
+    s = simulations.summaries(summary, task_summary=summary == task.summary)
+    standardise = Standardiser.of(s)
+    generator = torch.Generator().manual_seed(options.seed)
+    noise = options.error_model.noise(tuple(s.shape), generator).to(s.device)
+    y = (s.double() + standardise.scale * noise).float()
+    with quiet("Data has extreme outliers"):  # which is what the slab is for
+        posterior = train_npe(
+            task.prior,
+            simulations.theta,
+            y,
+            embedding_net=Squash(standardise),
+            z_score_x="none",
+            seed=options.seed,
+            **vars(options.training),
+        )
+    return NeuralPosterior(posterior, summary, task.event_shape)
+
+
+def train_pfn_posterior(task: Task, simulations: Simulations, options: Options) -> NeuralPosterior:
+    """Return sbi's NPE-PFN on the task's summaries, or on those of a learned one in `npe`.
+
+    With more simulations than the context takes, each query takes the nearest ones.
+    """
+    if importlib.util.find_spec("tabpfn") is None:
+        raise ImportError("NPE-PFN needs TabPFN. Install it with: pip install 'mindist-paper[pfn]'")
+    path = checkpoint_path(options).resolve()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"checkpoint: expected a file with TabPFN's weights, got {path}, which does not exist. "
+            "`make tabpfn` (scripts/fetch_tabpfn.py) obtains one and checks it."
+        )
+    summary = task.summary if options.npe is None else options.npe.summary
+    s = simulations.summaries(summary, task_summary=options.npe is None)
+    device = str(s.device)
+    regressor = {"model_path": str(path), "n_estimators": 1, "softmax_temperature": 1.0}
+    build: Any = posterior_nn(
+        "tabpfn",
+        z_score_theta="none",
+        z_score_x="none",
+        regressor_init_kwargs={**regressor, "device": device},
+    )
+    own = {"device": device, "tracker": NoTracker(), "show_progress_bars": False}
+    inference = NPE_PFN(task.prior, density_estimator=build, **own)
+    with quiet(*HARMLESS, stdout=True):
+        inference.append_simulations(simulations.theta.float(), s.float())
+        posterior = inference.build_posterior(
+            posterior_parameters=FilteredDirectPosteriorParameters(filter_size=CONTEXT_SIZE)
+        )
+    return NeuralPosterior(posterior, summary, task.event_shape)
+
+
+def checkpoint_path(options: Options) -> Path:
+    """Return the options' checkpoint, else the environment's, else the one of `make tabpfn`."""
+    chosen = options.checkpoint or os.environ.get("MINDIST_TABPFN") or CHECKPOINT
+    return Path(chosen).expanduser()
+
+
+__all__ = [
+    "CHECKPOINT",
+    "NeuralPosterior",
+    "Squash",
+    "checkpoint_path",
+    "summary_network",
+    "train_neural_posterior",
+    "train_noisy_posterior",
+    "train_pfn_posterior",
+]

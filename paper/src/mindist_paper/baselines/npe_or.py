@@ -8,7 +8,7 @@ are removed and their places taken by inliers, drawn with replacement, so that N
 other reading of the paper's "resample from the remaining inliers", adds the noise of a bootstrap
 and fits the paper's figures less well (docs/baselines.md).
 
-The only file of `mindist` that imports scikit-learn.
+The only file here that imports scikit-learn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mindist.features.bandwidth import median_distance
 from mindist.posteriors.guards import warn_user
-from mindist.tasks.task import Task
+from mindist.tasks import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries
 from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
 
@@ -37,8 +37,8 @@ class OutlierRemoval(SummaryQueries):
     Arguments:
         npe: The posterior and its summary.
         detector: A fitted scikit-learn `OneClassSVM` over flattened observations.
-        threshold: Decision values below are outliers.
-        seed: Of the resampling, which is the same whenever the same dataset is given.
+        threshold: Decision values below it are outliers.
+        seed: Seed of the resampling, which is the same whenever the same dataset is given.
     """
 
     def __init__(self, npe: NeuralPosterior, detector: Any, threshold: float, seed: int) -> None:
@@ -46,12 +46,12 @@ class OutlierRemoval(SummaryQueries):
         self.detector, self.threshold, self.seed = detector, threshold, seed
 
     def inliers(self, x: Tensor) -> Tensor:
-        """Which observations of datasets `(B, N, *event)` are kept, `(B, N)`."""
+        """Return which observations of datasets `(B, N, *event)` are kept, `(B, N)`."""
         flat = x.reshape(x.shape[0] * x.shape[1], -1)
         return (scores(self.detector, flat) >= self.threshold).reshape(x.shape[:2]).to(x.device)
 
     def cleaned(self, x: Tensor) -> Tensor:
-        """Datasets `(B, N, *event)` with inliers in place of outliers; unchanged if all are."""
+        """Return datasets `(B, N, *event)` with inliers in place of outliers, if there are any."""
         inlier = self.inliers(x)
         empty = ~inlier.any(1)
         if empty.any():
@@ -92,7 +92,7 @@ def train_outlier_removal(task: Task, simulations: Simulations, options: Options
 
 
 def scores(detector: Any, x: Tensor) -> Tensor:
-    """Decision values `(n,)`, float64, of observations `(n, D)`: small for outliers."""
+    """Return decision values `(n,)`, float64, of observations `(n, D)`: small for outliers."""
     return torch.from_numpy(detector.decision_function(x.double().cpu().numpy()))
 
 
@@ -101,7 +101,7 @@ def _one_class_svm() -> Any:
         from sklearn.svm import OneClassSVM
     except ImportError as error:
         raise ImportError(
-            "NPE-OR needs scikit-learn. Install it with: pip install 'mindist[baselines]'"
+            "NPE-OR needs scikit-learn. Install it with: pip install mindist-paper"
         ) from error
     return OneClassSVM
 

@@ -26,12 +26,9 @@ from torch import Tensor, nn
 from mindist import checks
 from mindist.features.kernel import mmd_squared
 from mindist.posteriors.sbi_bridge import EmbeddingSummary
-from mindist.tasks.task import Task
+from mindist.tasks import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries, Training
 from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
-
-PENALTIES = (0.1, 1.0, 5.0, 10.0)
-"""The paper's grid of lambda; it reports the best for each metric."""
 
 # The penalty on the Gaussian task is worth less than .1 nat, about as much as the held-out loss
 # wanders at a constant step size, so that early stopping would stop on noise: the step size falls
@@ -73,7 +70,7 @@ def train_robust_statistics(
 
 
 def trainable_copy(npe: NeuralPosterior) -> tuple[nn.Module, Any]:
-    """The network behind a learned summary and the posterior over it, both ready to be trained."""
+    """Copy the network behind a learned summary and the posterior over it, ready to be trained."""
     if not isinstance(npe.summary, EmbeddingSummary):
         raise ValueError(
             "npe: NPE-RS trains the summary; expected an NPE with a jointly learned one "
@@ -91,7 +88,7 @@ def penalised_loss(
     batch: tuple[Tensor, Tensor, Tensor],
     penalty: float,
 ) -> Tensor:
-    """The loss of one batch of parameters, simulated datasets and observed datasets, a scalar."""
+    """Return the loss of a batch of parameters, simulated datasets and observed datasets."""
     theta, x, x_obs = batch
     s, s_obs = summary(x), summary(x_obs)
     nll: Tensor = estimator.loss(theta, condition=s).mean()
@@ -110,7 +107,7 @@ def fit(
     training: Training,
     penalty: float,
 ) -> None:
-    """Adam on the penalised loss with a step size that falls to zero; changes both networks."""
+    """Train both networks by Adam on the penalised loss; the step size falls to zero."""
     theta, x, x_obs = data
     both = nn.ModuleList([summary, estimator]).train()
     optimiser = torch.optim.Adam(both.parameters(), lr=LEARNING_RATE)
@@ -130,7 +127,6 @@ def fit(
 
 
 __all__ = [
-    "PENALTIES",
     "RobustStatistics",
     "fit",
     "penalised_loss",

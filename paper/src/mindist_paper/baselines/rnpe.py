@@ -4,17 +4,29 @@ r"""Robust NPE: infer the latent summary that the observed one is an error away 
     p(x \mid y) \propto p(x)\, p(y \mid x)
 
 with the NPE as it is, a neural spline flow for the simulated summaries' density :math:`p(x)`, and
-the spike-and-slab error model. Latent summaries are sampled by Markov chains for each observed
-dataset, then parameters by the NPE, one for each.
+the spike-and-slab error model, whose indicators are summed out. Latent summaries are sampled by
+Markov chains for each observed dataset, then parameters by the NPE, one for each. A chain cycles
+through three Metropolis steps, which together reach narrow spikes and broad slabs alike:
+
+* *prior*: propose :math:`x' \sim p(x)`, accept by :math:`p(y \mid x') / p(y \mid x)`;
+* *error*: propose :math:`x'_j = y_j + e_j` in a random part of the coordinates, with e from the
+  error model, which is symmetric, and accept by :math:`p(x') / p(x)`;
+* *walk*: propose :math:`x' = x + \gamma (a - b)` with a, b from p(x), which gives steps the shape
+  of the prior, and :math:`\gamma` log-uniform between 0.01 and 1 (differential evolution, ter
+  Braak, Statistics and Computing 16, 2006).
+
+Chains start at draws from p(x) that are chosen in proportion to :math:`p(y \mid x)`.
 
 Reference: Ward et al., Robust Neural Posterior Estimation, NeurIPS 2022, Algorithm 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from sbi.inference import MarginalTrainer
@@ -22,88 +34,168 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.decoders.standardise import Standardiser
-from mindist.posteriors.backend import Backend, Component
 from mindist.posteriors.guards import quiet, seeded, warn_user
-from mindist.posteriors.queries import Conditions, Queries
-from mindist.posteriors.robust import MAX_DRAWS_PER_SAMPLE
+from mindist.posteriors.queries import Conditions
 from mindist.posteriors.sbi_training import HARMLESS, NoTracker
 from mindist.protocols import Array
-from mindist.tasks.task import Task
-from mindist_paper.baselines.error_model import SpikeAndSlab
-from mindist_paper.baselines.latent_mcmc import Chains, LatentPrior, sample_latents, split_r_hat
-from mindist_paper.baselines.method import Options, Simulations, SummaryQueries
+from mindist.tasks import Task
+from mindist_paper.baselines.method import Options, Simulations, SpikeAndSlab, SummaryQueries
 from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
 
 POOL = 20_000  # draws from p(x) kept for proposals
 USED_DRAWS = 10  # of each chain, for `used_summary`
 MAX_R_HAT = 1.1  # Gelman et al., Bayesian Data Analysis, Section 11.5
+PRIOR_STEPS = 10  # in a cycle: they cost next to nothing, their densities are known
+MIN_STEP = 0.01  # of the walk, in units of the prior's spread: the spike's width
 
 
 @dataclass(frozen=True)
-class Latents:
-    """Latent summaries of B datasets.
+class Chains:
+    """How long to run how many chains for each dataset.
 
     Arguments:
-        s: Draws `(T, C, B, d_s)`, T of each of C chains, in the units of the summaries.
-        r_hat: The largest split R-hat over coordinates, `(B,)`.
+        num_chains: Chains for each dataset.
+        warm_up: Cycles of all steps that are thrown away.
+        thin: Cycles for each draw that is kept.
     """
 
-    s: Tensor
-    r_hat: Tensor
+    num_chains: int = 32
+    warm_up: int = 50
+    thin: int = 3
 
 
 @dataclass(frozen=True)
-class LatentComponent:
-    """A density averaged over latent summaries; its condition is the number of the dataset.
+class LatentPrior:
+    """A density of latent summaries, and draws from it.
 
     Arguments:
-        component: The density given one summary.
-        latents: Draws `(L, B, d_s)`.
+        log_prob: From summaries `(n, d_s)` to log-densities `(n,)`.
+        pool: Draws `(P, d_s)`, from which proposals are taken.
+        pool_log_prob: Their log-densities `(P,)`.
     """
 
-    component: Component
-    latents: Tensor
+    log_prob: Callable[[Tensor], Tensor]
+    pool: Tensor
+    pool_log_prob: Tensor
 
-    @property
-    def weight(self) -> float:
-        """The component's share of the mixture."""
-        return self.component.weight
-
-    def draw(self, num_samples: int, index: Tensor, **options: Any) -> Tensor:
-        """Draws `(num_samples, B, d_theta)`, each at a latent summary picked at random."""
-        shape = (num_samples, len(index))
-        rows = torch.randint(len(self.latents), shape, device=index.device)
-        s = self.latents[rows, index[:, 0].long()]
-        theta = self.component.draw(1, s.flatten(0, 1), **options)[0]
-        return theta.reshape(*shape, -1)
-
-    def in_support(self, theta: Tensor) -> Tensor:
-        """Whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
-        return self.component.in_support(theta)
+    def pick(self, shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return draws `(*shape, d_s)` from the pool and their log-densities `(*shape,)`."""
+        index = torch.randint(len(self.pool), shape, generator=generator).to(self.pool.device)
+        return self.pool[index], self.pool_log_prob[index]
 
 
 @dataclass(frozen=True)
-class LatentBackend:
-    """What `Queries.sample` asks of a posterior, averaged over latent summaries."""
+class _State:
+    """Positions `(C, B, d_s)` with their log p(x) and log p(y given x), `(C, B)`."""
 
-    backend: Backend
-    latents: Tensor
-    condition_shape: torch.Size = torch.Size((1,))  # noqa: RUF009
+    x: Tensor
+    log_p: Tensor
+    log_e: Tensor
 
-    @property
-    def components(self) -> list[LatentComponent]:
-        """The mixture."""
-        return [LatentComponent(part, self.latents) for part in self.backend.components]
 
-    @property
-    def num_parameters(self) -> int:
-        """d_theta."""
-        return self.backend.num_parameters
+@dataclass(frozen=True)
+class _Sampler:
+    """The Metropolis steps of chains over p(x given y)."""
 
-    @property
-    def device(self) -> torch.device:
-        """Where the posterior computes."""
-        return self.backend.device
+    prior: LatentPrior
+    error: SpikeAndSlab
+    y: Tensor
+    generator: torch.Generator
+
+    def start(self, num: int) -> _State:
+        """Draw starts `(num, B)` from the pool in proportion to p(y given x)."""
+        index = []
+        for one in self.y:
+            weights = torch.softmax(self.error.log_prob(one, self.prior.pool), 0).cpu()
+            drawn = torch.multinomial(weights, num, replacement=True, generator=self.generator)
+            index.append(drawn)
+        place = torch.stack(index, 1).to(self.y.device)
+        return self.state(self.prior.pool[place], self.prior.pool_log_prob[place])
+
+    def state(self, x: Tensor, log_p: Tensor | None = None) -> _State:
+        if log_p is None:
+            log_p = self.prior.log_prob(x.flatten(0, -2)).reshape(x.shape[:-1])
+        return _State(x, log_p, self.error.log_prob(self.y, x))
+
+    def accept(self, state: _State, proposal: _State, log_ratio: Tensor) -> _State:
+        uniform = torch.rand(log_ratio.shape, generator=self.generator, dtype=torch.float64)
+        accept = uniform.log().to(log_ratio.device) < log_ratio
+        return _State(
+            torch.where(accept[..., None], proposal.x, state.x),
+            torch.where(accept, proposal.log_p, state.log_p),
+            torch.where(accept, proposal.log_e, state.log_e),
+        )
+
+    def prior_step(self, state: _State) -> _State:
+        proposal = self.state(*self.prior.pick(tuple(state.log_p.shape), self.generator))
+        return self.accept(state, proposal, proposal.log_e - state.log_e)
+
+    def error_step(self, state: _State) -> _State:
+        shape = tuple(state.x.shape)
+        part = (torch.rand(shape, generator=self.generator) < 0.5).to(self.y.device)
+        near = self.y + self.error.noise(shape, self.generator).to(self.y.device)
+        proposal = self.state(torch.where(part, near, state.x))
+        return self.accept(state, proposal, proposal.log_p - state.log_p)
+
+    def walk_step(self, state: _State) -> _State:
+        shape = tuple(state.log_p.shape)
+        (a, _), (b, _) = (self.prior.pick(shape, self.generator) for _ in range(2))
+        uniform = torch.rand(shape, generator=self.generator, dtype=torch.float64)
+        gamma = (math.log(MIN_STEP) * uniform.to(self.y.device)).exp()
+        proposal = self.state(state.x + gamma[..., None] * (a - b))
+        ratio = proposal.log_p + proposal.log_e - state.log_p - state.log_e
+        return self.accept(state, proposal, ratio)
+
+
+@torch.no_grad()
+def sample_latents(
+    prior: LatentPrior,
+    error: SpikeAndSlab,
+    y: Tensor,
+    num_draws: int,
+    chains: Chains,
+    generator: torch.Generator,
+) -> Tensor:
+    """Draw from p(x given y) for a batch of observed summaries.
+
+    Arguments:
+        prior: p(x), over standardised summaries.
+        error: p(y given x).
+        y: Observed standardised summaries `(B, d_s)`, float64.
+        num_draws: Draws that each chain keeps.
+        chains: How to run.
+        generator: Source of all proposals.
+
+    Returns:
+        Draws `(num_draws, C, B, d_s)`.
+    """
+    sampler = _Sampler(prior, error, y, generator)
+    state, kept = sampler.start(chains.num_chains), []
+    for cycle in range(1, chains.warm_up + num_draws * chains.thin + 1):
+        for _ in range(PRIOR_STEPS):
+            state = sampler.prior_step(state)
+        state = sampler.walk_step(sampler.error_step(state))
+        if cycle > chains.warm_up and (cycle - chains.warm_up) % chains.thin == 0:
+            kept.append(state.x)
+    return torch.stack(kept)
+
+
+def split_r_hat(draws: Tensor) -> Tensor:
+    r"""Return split :math:`\hat R` `(*,)` of draws `(T, C, *)`: near 1 where chains agree.
+
+    Example:
+        >>> split_r_hat(torch.tensor([[0.0, 9.0], [1.0, 8.0], [0.0, 9.0], [1.0, 8.0]])) > 5
+        tensor(True)
+    """
+    with warnings.catch_warnings():
+        # ArviZ announces its next version, and wonders at many short chains.
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.filterwarnings("ignore", "More chains", UserWarning)
+        import arviz
+
+        az: Any = arviz  # is not typed
+        data = az.convert_to_dataset(draws.double().transpose(0, 1).cpu().numpy())
+        return torch.as_tensor(az.rhat(data, method="split")["x"].to_numpy())
 
 
 class LatentSummaryPosterior(SummaryQueries):
@@ -112,10 +204,9 @@ class LatentSummaryPosterior(SummaryQueries):
     Arguments:
         npe: The posterior and its summary.
         prior: p(x) over standardised summaries.
-        standardise: Of summaries.
+        standardise: Centre and scale of summaries.
         error_model: p(y given x).
-        chains: How the Markov chains are run.
-        seed: Of the chains in `used_summary`.
+        seed: Seed of the chains in `used_summary`.
     """
 
     def __init__(
@@ -124,80 +215,59 @@ class LatentSummaryPosterior(SummaryQueries):
         prior: LatentPrior,
         standardise: Standardiser,
         error_model: SpikeAndSlab,
-        *,
-        chains: Chains | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(npe.posterior, npe.summary, npe.event_shape)
         self.prior, self.standardise, self.error_model = prior, standardise, error_model
-        self.chains, self.seed = Chains() if chains is None else chains, seed
+        self.chains, self.seed = Chains(), seed
 
-    def latents(self, x: Array, num_draws: int = USED_DRAWS, *, seed: int = 0) -> Latents:
-        """Latent summaries of observed datasets `(B, N, *event)`, and whether chains agree."""
+    def latents(self, x: Array, num_draws: int = USED_DRAWS, *, seed: int = 0) -> Tensor:
+        """Draw latent summaries `(T, C, B, d_s)` of datasets."""
         batch, _ = checks.observed(x, self.event_shape)
         y = self.standardise(super()._summaries(batch).double())
         generator = torch.Generator().manual_seed(seed)
         draws = sample_latents(self.prior, self.error_model, y, num_draws, self.chains, generator)
-        s = draws * self.standardise.scale + self.standardise.centre
-        return Latents(s, split_r_hat(draws).amax(-1))
+        return draws * self.standardise.scale + self.standardise.centre
 
     def sample_batched(
         self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
     ) -> Tensor:
-        """Samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+        """Return samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
         size = torch.Size(sample_shape).numel()
         if seed is None:
             seed = int(torch.randint(2**31, ()))
         each = max(4, -(-size // self.chains.num_chains))
         latents = self.latents(x, each, seed=seed)
-        worst = float(latents.r_hat.max())
+        worst = float(split_r_hat(latents).max())
         if not worst < MAX_R_HAT:
             warn_user(
                 f"The chains of latent summaries disagree: the largest R-hat is {worst:.2f}, "
                 f"expected less than {MAX_R_HAT}. Run them longer: Chains(warm_up=...)."
             )
-        averaged = LatentBackend(self._queries.backend, latents.s.flatten(0, 1).float())
-        index = torch.arange(latents.s.shape[2], dtype=torch.float32)[:, None]
-        queries = Queries(cast(Backend, averaged), MAX_DRAWS_PER_SAMPLE)
-        return queries.sample(
-            sample_shape, Conditions.certain(index.to(averaged.device)), seed=seed
+        around = latents.flatten(0, 1).transpose(0, 1).to(self._queries.backend.device).float()
+        every = torch.ones(len(around), dtype=torch.bool, device=around.device)
+        return self._queries.sample(
+            sample_shape, Conditions(around[:, 0], every, around), seed=seed
         )
 
     def _summaries(self, x: Tensor) -> Tensor:
-        """The mean latent summary `(B, d_s)`: the posterior is queried at draws around it."""
-        s = self.latents(x, seed=self.seed).s
-        return s.flatten(0, 1).mean(0).to(x.dtype)
+        """Return the mean latent summary `(B, d_s)`: the posterior is queried around it."""
+        return self.latents(x, seed=self.seed).flatten(0, 1).mean(0).to(x.dtype)
 
 
 @torch.enable_grad()
-def train_marginal(
-    s: Tensor,
-    *,
-    learning_rate: float = 5e-4,
-    max_num_epochs: int = 2**31 - 1,
-    batch_size: int = 200,
-    stop_after_epochs: int = 20,
-    seed: int | None = None,
-) -> Any:
-    """Train sbi's neural spline flow on the distribution of summaries `(M, d_s)`.
-
-    Returns:
-        An estimator with `log_prob(s)` of summaries `(n, d_s)` and `sample((n,))`, frozen.
-
-    Example:
-        >>> s = torch.randn(300, 2, generator=torch.Generator().manual_seed(0))
-        >>> train_marginal(s, max_num_epochs=1, seed=0).log_prob(s[:3]).shape
-        torch.Size([3])
-    """
-    with seeded(seed, s.device), quiet(*HARMLESS, stdout=True):
+def train_marginal(s: Tensor, options: Options) -> Any:
+    """Train sbi's neural spline flow on the distribution of summaries `(M, d_s)`; freeze it."""
+    how = options.training
+    with seeded(options.seed, s.device), quiet(*HARMLESS, stdout=True):
         trainer = MarginalTrainer(
             "nsf", device=str(s.device), tracker=NoTracker(), show_progress_bars=False
         )
         flow = trainer.append_samples(s.float()).train(
-            training_batch_size=batch_size,
-            learning_rate=learning_rate,
-            stop_after_epochs=stop_after_epochs,
-            max_num_epochs=max_num_epochs,
+            training_batch_size=how.batch_size,
+            learning_rate=how.learning_rate,
+            stop_after_epochs=how.stop_after_epochs,
+            max_num_epochs=how.max_num_epochs,
         )
         return flow.requires_grad_(False).eval()
 
@@ -209,10 +279,7 @@ def train_latent_summary_posterior(
     npe = train_neural_posterior(task, simulations, options)
     s = simulations.summaries(npe.summary, task_summary=npe.summary == task.summary)
     standardise = Standardiser.of(s)
-    how = {
-        key: value for key, value in vars(options.training).items() if key != "density_estimator"
-    }
-    flow = train_marginal(standardise(s), seed=options.seed, **how)
+    flow = train_marginal(standardise(s), options)
 
     def log_prob(u: Tensor) -> Tensor:
         value: Tensor = flow.log_prob(u.float())
@@ -221,7 +288,7 @@ def train_latent_summary_posterior(
     with seeded(options.seed, s.device), torch.no_grad():
         pool = flow.sample((POOL,)).double()
         prior = LatentPrior(log_prob, pool, log_prob(pool))
-    return LatentSummaryPosterior(npe, prior, standardise, options.error_model, seed=options.seed)
+    return LatentSummaryPosterior(npe, prior, standardise, options.error_model, options.seed)
 
 
-__all__ = ["LatentSummaryPosterior", "Latents", "train_latent_summary_posterior"]
+__all__ = ["LatentSummaryPosterior", "train_latent_summary_posterior"]

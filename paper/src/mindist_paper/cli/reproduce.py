@@ -59,8 +59,8 @@ def _print_line(line: str) -> None:
 
 
 def _run(request: Any, tell: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Run experiments; what became of each as JSON values."""
-    from mindist_paper.experiments.output import OutputError
+    """Run experiments; return what became of each as JSON values."""
+    from mindist_paper.experiments.reproduce import OutputError
     from mindist_paper.experiments.reproduce import reproduce as run_all
 
     with interruptible("The same command goes on from here."):
@@ -81,20 +81,21 @@ def _run(request: Any, tell: Callable[[str], None]) -> list[dict[str, Any]]:
 
 
 def _list_json(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
+    """Print every experiment as JSON."""
     rows = [
         {
-            "name": experiment.name,
-            "shows": experiment.shows,
-            "source": experiment.source,
-            "minutes": {profile: experiment.minutes[profile] for profile in profiles},
+            "name": e.name,
+            "shows": e.shows,
+            "source": e.source,
+            "minutes": dict(zip(profiles, e.minutes, strict=True)),
         }
-        for experiment in experiments
+        for e in experiments
     ]
     print_json("reproduce", experiments=rows)
 
 
 def _print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
-    """What can be run, and how long it takes."""
+    """Print what can be run, and how long it takes."""
     from rich.table import Table
 
     table = Table(
@@ -105,18 +106,15 @@ def _print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> N
     )
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it shows (where in the paper)", overflow="fold")
-    for profile in profiles:
+    totals = []
+    for index, profile in enumerate(profiles):
         table.add_column(profile, justify="right", no_wrap=True)
-    for experiment in experiments:
-        minutes = [
-            "~" * (p in experiment.estimated) + f"{experiment.minutes[p]:g}" for p in profiles
-        ]
-        table.add_row(experiment.name, f"{experiment.shows} ({experiment.source})", *minutes)
-    totals = [
-        "~" * any(p in e.estimated for e in experiments)
-        + f"{sum(e.minutes[p] for e in experiments):.3g}"
-        for p in profiles
-    ]
+        guess = any(profile in e.estimated for e in experiments)
+        totals.append("~" * guess + f"{sum(e.minutes[index] for e in experiments):.3g}")
+    for e in experiments:
+        pairs = zip(profiles, e.minutes, strict=True)
+        minutes = ["~" * (profile in e.estimated) + f"{number:g}" for profile, number in pairs]
+        table.add_row(e.name, f"{e.shows} ({e.source})", *minutes)
     table.add_row("all", "everything, and one page with all of it", *totals)
     console().print(table)
 

@@ -34,13 +34,13 @@ COLUMNS = ("parameters", "summaries", "observation", "observations", "simulation
 
 
 def row(task: Any) -> list[str]:
-    """Name and sizes of a task, as text."""
+    """Return name and sizes of a task, as text."""
     sizes = (task.dim_theta, task.dim_summary, tuple(task.event_shape), task.num_obs)
     return [task.name, *map(str, sizes), f"{task.num_simulations:,}"]
 
 
 def values(task: Any) -> dict[str, Any]:
-    """The same as JSON values, with the task's card."""
+    """Return the same as JSON values, with the task's card."""
     return {
         "name": task.name,
         "title": task.card.splitlines()[0],

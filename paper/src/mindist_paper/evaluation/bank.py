@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.tasks import Task
-from mindist_paper.baselines.method import Simulations
+from mindist_paper.baselines import Simulations
 from mindist_paper.evaluation.cell import BankSpec, TestSpec, canonical
 from mindist_paper.tasks import get_task
 from mindist_paper.tasks.contaminations import Population, Setting, contaminate
@@ -34,11 +34,11 @@ TEST_BLOCK = 25  # test datasets that are simulated together
 REFERENCE_DATASETS = 200  # for the bandwidth of the predictive MMD
 
 MOLECULES: Mapping[str, Any] = {"synthetic": synthetic_chain, "hsp90": hsp90}
-"""What the option "molecule" of the cryo-EM task may be, besides a path."""
+"""Values of the option "molecule" of the cryo-EM task, besides a path."""
 
 
 def derived_seed(purpose: str, **content: Any) -> int:
-    """A seed that depends on nothing but its arguments, which are JSON values.
+    """Return a seed that depends on nothing but the arguments, which are JSON values.
 
     Example:
         >>> derived_seed("test", task="oup", seed=0) == derived_seed("test", seed=0, task="oup")
@@ -51,23 +51,30 @@ def derived_seed(purpose: str, **content: Any) -> int:
 
 
 def generator(purpose: str, **content: Any) -> torch.Generator:
-    """A generator with a derived seed."""
+    """Return a generator with a derived seed."""
     return torch.Generator().manual_seed(derived_seed(purpose, **content))
 
 
+def seeded_by(spec: BankSpec) -> dict[str, Any]:
+    """Return what draws of a bank's task depend on: M is no part of it, nor is the method."""
+    plain = json.loads(canonical(spec))
+    return {name: plain[name] for name in ("task", "options", "seed")}
+
+
 def make_task(spec: BankSpec) -> Task:
-    """The task of a bank; the same object for equal names and options."""
-    return _task(spec.task, canonical(replace(spec, num=0, seed=0)))
+    """Return the task of a bank; the same object for equal names and options."""
+    return _task(canonical(replace(spec, num=0, seed=0)))
 
 
 @cache
-def _task(name: str, key: str) -> Task:
-    options = json.loads(key)["options"]
+def _task(key: str) -> Task:
+    spec = BankSpec(**json.loads(key))
+    options = dict(spec.options)
     molecule = options.get("molecule")
     if isinstance(molecule, str):
         known = MOLECULES.get(molecule)
         options["molecule"] = Molecule.load(molecule) if known is None else known()
-    return get_task(name, **options)
+    return get_task(spec.task, **options)
 
 
 class Chunks:
@@ -81,19 +88,17 @@ class Chunks:
         self.spec = spec
 
     def pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Chunks of parameters `(b, d_theta)` and datasets `(b, N, *event)`."""
-        spec = self.spec
-        task = make_task(spec)
-        # M is no part of the seed: a larger bank goes on where a smaller one ends.
-        source = generator("bank", task=spec.task, options=_options(spec), seed=spec.seed)
-        return task.simulate_chunks(spec.num, generator=source)
+        """Yield chunks of parameters `(b, d_theta)` and datasets `(b, N, *event)`."""
+        # A larger bank goes on where a smaller one ends.
+        source = generator("bank", **seeded_by(self.spec))
+        return make_task(self.spec).simulate_chunks(self.spec.num, generator=source)
 
     def __iter__(self) -> Iterator[Tensor]:
         return (x for _, x in self.pairs())
 
 
 def simulate_bank(spec: BankSpec) -> Simulations:
-    """The simulations of a bank, with the task's summaries; the last bank is remembered.
+    """Return the simulations of a bank, with the task's summaries; remember the last bank.
 
     Example:
         >>> simulations = simulate_bank(BankSpec("gaussian", 50))
@@ -121,7 +126,7 @@ def _bank(key: str, max_bytes: int) -> Simulations:
 
 
 def leading_datasets(spec: BankSpec) -> Tensor:
-    """The first datasets `(n, N, *event)` of a bank, at most 200."""
+    """Return the first datasets `(n, N, *event)` of a bank, at most 200."""
     return next(iter(Chunks(replace(spec, num=min(spec.num, REFERENCE_DATASETS)))))
 
 
@@ -141,7 +146,7 @@ class Datasets:
 
 
 def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
-    """The test datasets of a setting.
+    """Return the test datasets of a setting.
 
     Clean ones depend on the task, its options, N and the seed only, so that methods, fractions and
     contaminations are compared on the same datasets, and fewer are the first of more.
@@ -152,23 +157,20 @@ def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
         >>> torch.equal(few.x_clean, more.x_clean[:3]), torch.equal(few.x_obs, few.x_clean)
         (True, False)
     """
-    task = make_task(bank)
-    num_obs = task.num_obs if test.num_obs is None else test.num_obs
-    theta, x_clean = _clean(replace(bank, num=0), num_obs, -(-test.num // TEST_BLOCK))
+    num_obs = make_task(bank).num_obs if test.num_obs is None else test.num_obs
+    blocks = -(-test.num // TEST_BLOCK)
+    theta, x_clean = _clean_blocks(canonical(replace(bank, num=0)), num_obs, blocks)
     what = {
-        "task": bank.task,
-        "options": _options(bank),
-        "seed": bank.seed,
+        **seeded_by(bank),
         "num_obs": num_obs,
         "epsilon": float(test.epsilon),
         "contamination": json.loads(canonical(test))["contamination"],
     }
+    pairs = zip(theta.split(TEST_BLOCK), x_clean.split(TEST_BLOCK), strict=True)
     x_obs = torch.cat(
         [
-            _contaminated(bank, test, *block, generator("contamination", block=index, **what))
-            for index, block in enumerate(
-                zip(theta.split(TEST_BLOCK), x_clean.split(TEST_BLOCK), strict=True)
-            )
+            _contaminated(bank, test, *pair, generator("contamination", block=index, **what))
+            for index, pair in enumerate(pairs)
         ]
     )
     return Datasets(theta[: test.num], x_clean[: test.num], x_obs[: test.num])
@@ -177,7 +179,7 @@ def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
 def _contaminated(
     bank: BankSpec, test: TestSpec, theta: Tensor, x: Tensor, source: torch.Generator
 ) -> Tensor:
-    """The task's own contamination of datasets `(b, N, *event)`, or one of another kind."""
+    """Contaminate datasets `(b, N, *event)` in the task's own way, or in one of another kind."""
     if "kind" not in test.contamination:
         return make_task(bank).contaminate(x, test.epsilon, generator=source, **test.contamination)
     population = _population(canonical(replace(bank, num=0, seed=0)))
@@ -187,30 +189,21 @@ def _contaminated(
 
 @cache
 def _population(key: str) -> Population:
-    """Of all observations of a task, the same for every bank."""
+    """Return the population of all observations of a task, the same for every bank."""
     return Population.of_task(make_task(BankSpec(**json.loads(key))))
-
-
-def _clean(bank: BankSpec, num_obs: int, num_blocks: int) -> tuple[Tensor, Tensor]:
-    return _clean_blocks(canonical(bank), num_obs, num_blocks)
 
 
 @lru_cache(maxsize=2)
 def _clean_blocks(key: str, num_obs: int, num_blocks: int) -> tuple[Tensor, Tensor]:
-    """Parameters and clean datasets of whole blocks, each with a generator of its own."""
+    """Return parameters and clean datasets of whole blocks, each with a generator of its own."""
     bank = BankSpec(**json.loads(key))
     task, blocks = make_task(bank), []
     for index in range(num_blocks):
-        what = {"task": bank.task, "options": _options(bank), "seed": bank.seed}
-        source = generator("test", block=index, num_obs=num_obs, **what)
+        source = generator("test", block=index, num_obs=num_obs, **seeded_by(bank))
         theta = task.sample_prior(TEST_BLOCK, source)
         blocks.append((theta, task.simulate(theta, num_obs, generator=source)))
     theta, x = (torch.cat(parts) for parts in zip(*blocks, strict=True))
     return theta, x
-
-
-def _options(spec: BankSpec) -> Any:
-    return json.loads(canonical(spec))["options"]
 
 
 __all__ = [
@@ -222,5 +215,6 @@ __all__ = [
     "leading_datasets",
     "make_datasets",
     "make_task",
+    "seeded_by",
     "simulate_bank",
 ]

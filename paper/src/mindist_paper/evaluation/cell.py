@@ -1,13 +1,13 @@
-r"""What is computed: a cell is one method on the test datasets of one setting.
+r"""Configurations: a cell is one method on the test datasets of one setting.
 
 .. math::
     \text{cell} = \underbrace{(\text{task}, M, \text{seed})}_{\text{bank}}
     \times \underbrace{(\text{method}, \text{options})}_{\text{recipe}}
     \times \underbrace{(\epsilon, \text{contamination}, B)}_{\text{test}}
 
-All three are frozen and hold nothing but JSON values, so that a configuration has one canonical
-text and the SHA-256 of it is its address: equal configurations share their results, whatever
-experiment asks for them.
+All three are frozen and hold JSON values only, so that a configuration has one canonical text. The
+SHA-256 of that text is its address: equal configurations share their results, whichever experiment
+asks for them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-RESULTS_VERSION = 2
+from mindist import checks
+from mindist_paper.baselines import Options, SpikeAndSlab, Training
+
+RESULTS_VERSION = 3
 """Part of every address: raise it when a change of the code changes results."""
 
 METHOD_VERSIONS: Mapping[str, int] = {"mds": 4}
-"""Part of the addresses of one method's fits and cells alone: raise it when only this method
-changes. A method that is not here has the version 1, which stands in no address.
+"""Part of the addresses of one method's fits and cells: raise it when only this method changes."""
 
-mds: 3 has a representation, a local kernel, weights, a combined detector and the uncertainty of its
-summary; 4 has orthogonal frequencies in more than 64 dimensions, no ridge below 1e-9, one basis for
-both decoders and a null of 5,000 simulations."""
+VARIANTS = {
+    "mds": "default",
+    "mds-rf": "rf",
+    "mds-dec": "dec",
+    "mds-kl": "kl",
+    "npe-pfn-mds": "rf",
+}
+"""The variant of `MinimumDistance` that a method uses."""
+
+ESTIMATOR_OPTIONS = ("representation", "local", "detector", "decoder", "frequencies")
+FIT_OPTIONS = ("bandwidth", "num_features", *ESTIMATOR_OPTIONS)  # the others leave the fit alone
+SEARCH_OPTIONS = ("solver", "starts", "restarts", "stay", "reweight", "feedback", "distinct")
+PLAIN_OPTIONS = ("bandwidth", "num_features", "alpha", "penalty", "uncertainty", "force")
+OPTIONS = (
+    *dict.fromkeys([*FIT_OPTIONS, *SEARCH_OPTIONS, *PLAIN_OPTIONS]),
+    *("search_seed", "error_model", "max_num_epochs", "num_simulations"),
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +53,8 @@ class BankSpec:
     Arguments:
         task: A key of `mindist_paper.tasks.TASKS`.
         num: M, how many datasets.
-        options: Of the task's constructor, such as `{"num_obs": 50}`.
-        seed: Of the simulations, of training and of the test datasets.
+        options: Arguments of the task's constructor, such as `{"num_obs": 50}`.
+        seed: Seed of the simulations, of training and of the test datasets.
     """
 
     task: str
@@ -52,17 +68,12 @@ class Recipe:
     """A method and everything that was chosen about it.
 
     Arguments:
-        method: A key of `mindist_paper.baselines.METHODS`, or "oracle": the NPE at the summary of
-            the clean data, or "exact": the task's exact posterior at the observed summary.
+        method: A key of `mindist_paper.baselines.METHODS`, or "oracle" (the NPE at the summary of
+            the clean data), or "exact" (the task's exact posterior at the observed summary).
         training: Fields of `mindist_paper.baselines.Training` that differ from its defaults.
         learned_summary: Whether the NPE's summary is learned jointly.
-        options: Of the method, JSON values: "bandwidth" (a number or a string), "penalty",
-            "error_model" ({"rho": ..., "tau": ...}), "starts" (list of names or vectors),
-            "restarts", "alpha", "num_features", "solver", "search_seed"; of the default MDS also
-            "representation", "local", "detector", "decoder", "frequencies", "stay", "reweight",
-            "feedback", "distinct", "uncertainty" and "force" (adapt every dataset, detected or
-            not); "max_num_epochs" (of what the method trains itself, beside the shared NPE);
-            "num_simulations" (NPE-RS: how many of the bank's simulations it trains on).
+        options: Options of the method, JSON values, named in `OPTIONS`. "max_num_epochs" is about
+            what the method trains beside the shared NPE, "num_simulations" about NPE-RS.
     """
 
     method: str
@@ -72,8 +83,23 @@ class Recipe:
 
     @property
     def npe(self) -> Recipe:
-        """The NPE that this method builds on, shared by all methods with the same training."""
-        return replace(self, method="npe", options={})
+        """The NPE that this method builds on; that of NPE-RS has a learned summary."""
+        learned = self.learned_summary or self.method == "npe-rs"
+        return Recipe("npe", self.training, learned)
+
+    @property
+    def needs_npe(self) -> bool:
+        """Whether the method builds on the shared NPE."""
+        alone = self.method == "exact" or self.method.startswith("npe-pfn")
+        return self.learned_summary or not alone
+
+    @property
+    def fit(self) -> Recipe:
+        """What the fit of MDS depends on: neither the search nor, for a given summary, the NPE."""
+        method = {"mds-kl": "mds-dec", "npe-pfn-mds": "mds-rf"}.get(self.method, self.method)
+        options = {name: self.options[name] for name in FIT_OPTIONS if name in self.options}
+        training = self.training if self.learned_summary else {}
+        return Recipe(method, training, self.learned_summary, options)
 
 
 @dataclass(frozen=True)
@@ -84,13 +110,11 @@ class TestSpec:
         epsilon: Contaminated fraction.
         contamination: Other arguments of the task's `contaminate`, such as `{"delta": 5.0}`; or,
             with a "kind", one of `mindist_paper.tasks.contaminations` and its options.
-        num: B, how many test datasets. Clean test datasets depend on the bank's task, options and
-            seed only: all methods, fractions and contaminations are compared on the same ones.
+        num: B, how many test datasets.
         num_obs: N of the test datasets; None for that of the task.
         num_samples: S, posterior samples for each dataset; 0 measures detection and summaries only.
-        num_predictive: Observations simulated for each dataset for the posterior-predictive MMD;
-            0 leaves it out.
-        keep_samples: Of the first four datasets, how many posterior samples to keep for plots.
+        num_predictive: Observations simulated for each posterior-predictive MMD; 0 leaves it out.
+        keep_samples: How many posterior samples of the first four datasets to keep for plots.
     """
 
     __test__ = False  # for pytest: no test class, whatever its name
@@ -117,9 +141,26 @@ class Cell:
         """The SHA-256 of the configuration, 64 hexadecimal digits."""
         return address(self)
 
+    @property
+    def training(self) -> str:
+        """The address of what the method is trained to: equal for cells that share it."""
+        bank, recipe = self.bank, self.recipe
+        if recipe.method == "npe-rs":
+            setting = replace(self.test, num_samples=0, num_predictive=0, keep_samples=0)
+            return address(bank, recipe, setting)
+        if recipe.method in VARIANTS:
+            return address(bank, recipe.fit)
+        return address(bank, recipe.npe if recipe.method in ("npe", "oracle", "exact") else recipe)
+
+    def __str__(self) -> str:
+        bank, recipe = self.bank, self.recipe
+        task = f"{bank.task} {dict(bank.options)}" if bank.options else bank.task
+        method = f"{recipe.method} {dict(recipe.options)}" if recipe.options else recipe.method
+        return f"{task}, {method}, epsilon {self.test.epsilon:g}, seed {bank.seed}"
+
 
 def canonical(spec: Any) -> str:
-    """The one JSON text of a configuration; 5 and 5.0, lists and tuples are the same.
+    """Return the one JSON text of a configuration; 5 and 5.0, lists and tuples are the same.
 
     Example:
         >>> canonical(BankSpec("oup", 10))
@@ -130,7 +171,7 @@ def canonical(spec: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The same value with whole numbers as integers."""
+    """Turn whole numbers into integers, at any depth."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -139,11 +180,11 @@ def _plain(value: Any) -> Any:
 
 
 def address(*specs: Any) -> str:
-    """The content address of one or several configurations, with the versions of their methods.
+    """Return the content address of configurations, with the versions of their methods.
 
     Example:
-        >>> address(BankSpec("oup", 10))[:8], address(Recipe("npe"))[:8], address(Recipe("mds"))[:8]
-        ('e463f85c', '22a540e0', '1a91f033')
+        >>> len(address(BankSpec("oup", 10))), address(Recipe("npe")) == address(Recipe("mds"))
+        (64, False)
     """
     lines = [f"mindist results {RESULTS_VERSION}", *map(canonical, specs)]
     lines += [f"{name} {number}" for name, number in method_versions(specs).items()]
@@ -151,7 +192,7 @@ def address(*specs: Any) -> str:
 
 
 def method_versions(specs: Iterable[Any]) -> dict[str, int]:
-    """The versions, other than the first, of the methods of recipes and cells.
+    """Return the versions of the methods of recipes and cells, for methods that have one.
 
     Example:
         >>> method_versions([Recipe("npe"), Recipe("mds")])
@@ -160,6 +201,29 @@ def method_versions(specs: Iterable[Any]) -> dict[str, int]:
     recipes = (spec.recipe if isinstance(spec, Cell) else spec for spec in specs)
     methods = dict.fromkeys(recipe.method for recipe in recipes if isinstance(recipe, Recipe))
     return {name: METHOD_VERSIONS[name] for name in methods if name in METHOD_VERSIONS}
+
+
+def options_of(bank: BankSpec, recipe: Recipe, **others: Any) -> Options:
+    """Return a recipe's options as `mindist_paper.baselines` takes them."""
+    given = dict(recipe.options)
+    for name in given:
+        checks.choice(name, OPTIONS, "option")
+
+    def chosen(names: Iterable[str]) -> dict[str, Any]:
+        return {name: given[name] for name in names if name in given}
+
+    plain = chosen(PLAIN_OPTIONS)
+    if "error_model" in given:
+        plain["error_model"] = SpikeAndSlab(**given["error_model"])
+    return Options(
+        training=Training(**{**recipe.training, **chosen(["max_num_epochs"])}),
+        learned_summary=recipe.learned_summary,
+        estimator=chosen(ESTIMATOR_OPTIONS),
+        search=chosen(SEARCH_OPTIONS),
+        seed=bank.seed,
+        **plain,
+        **others,
+    )
 
 
 __all__ = [
@@ -172,4 +236,5 @@ __all__ = [
     "address",
     "canonical",
     "method_versions",
+    "options_of",
 ]

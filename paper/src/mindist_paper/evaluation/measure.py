@@ -1,9 +1,12 @@
 """The rows of one cell: what a method did on each test dataset, and how good it was.
 
-Every row has the same columns; what a method or a task does not have is NaN, and so is what a
-cell that was stored by an earlier version did not measure yet, once rows are put together. All but
-`TIMES` are determined by the cell: its test datasets, posterior draws and simulated predictions
-have seeds derived from the configuration.
+Every row has the same columns; what a method or a task does not have is NaN. All but `TIMES` are
+determined by the cell: its test datasets, posterior draws and simulated predictions have seeds
+derived from the configuration.
+
+A posterior that is asked far outside its training data can have next to no mass inside the prior's
+support, where rejection finds nothing. There, and only there, the density estimator's own draws
+are used as they are: this is where NPE fails, and a table without these datasets would flatter it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -20,18 +23,23 @@ import torch
 from torch import Tensor
 
 from mindist.features.bandwidth import parse_bandwidth
+from mindist.posteriors.backend import find_backend
 from mindist.posteriors.guards import seeded
+from mindist.posteriors.queries import Conditions, Queries
+from mindist.posteriors.truncation import Budget
 from mindist.tasks import Task
 from mindist_paper.baselines import Method
 from mindist_paper.baselines.mds import MinimumDistanceMethod
+from mindist_paper.baselines.rnpe import LatentSummaryPosterior
 from mindist_paper.evaluation.bank import (
     Datasets,
     derived_seed,
     generator,
     make_datasets,
     make_task,
+    seeded_by,
 )
-from mindist_paper.evaluation.cell import Cell, canonical
+from mindist_paper.evaluation.cell import VARIANTS, Cell, canonical
 from mindist_paper.evaluation.metrics import (
     coverage,
     predictive_mmd,
@@ -40,11 +48,10 @@ from mindist_paper.evaluation.metrics import (
     roc_auc,
     summary_distance,
 )
-from mindist_paper.evaluation.recipe import VARIANTS
-from mindist_paper.evaluation.sampling import Draws, draw
 from mindist_paper.evaluation.trained import Reference
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
+MAX_DRAWS = 100  # for each sample; a posterior with less than a hundredth inside is not one
 REFERENCE_DRAWS = 2_000  # at most, of the exact posterior given the clean data
 KEPT_DATASETS = 4
 TIMES = ("seconds", "fit_seconds")
@@ -52,7 +59,7 @@ TIMES = ("seconds", "fit_seconds")
 
 
 def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataFrame:
-    """One row for each test dataset of a cell.
+    """Return one row for each test dataset of a cell.
 
     Arguments:
         cell: What to measure.
@@ -71,65 +78,71 @@ def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataF
         found = method.adapt(query) if isinstance(method, MinimumDistanceMethod) else None
         draws = None
         if cell.test.num_samples:
-            seed = derived_seed("posterior", **_drawn_for(cell))
+            seed = derived_seed("posterior", **seeded_by(cell.bank))
             draws = draw(task, method, query, cell.test.num_samples, seed)
         seconds = (time.perf_counter() - start) / len(query)
         columns: dict[str, Any] = {
             **_summaries(task, method, query, data, reference),
-            **_detection(found),
-            **_observations(found, data),
+            **_detection(found, data),
             "fit_seconds": getattr(method, "fit_seconds", math.nan),
             **_metrics(cell, task, draws, data, reference.bandwidth),
         }
-    num = len(query)
-    rows = pd.DataFrame(
-        {
-            **{name: [value] * num for name, value in describe_columns(cell).items()},
-            "dataset": range(num),
-            **{name: _column(value, num) for name, value in columns.items()},
-            "seconds": [seconds] * num,
-            "note": [" ".join(sorted({str(w.message) for w in caught}))] * num,
-        }
+    rows = pd.DataFrame({"dataset": range(len(query))}).assign(
+        **{k: v.double().tolist() if isinstance(v, Tensor) else v for k, v in columns.items()},
+        **describe_columns(cell),
+        seconds=seconds,
+        note=" ".join(sorted({str(w.message) for w in caught})),
     )
-    return _with_samples(rows, cell, draws, data)
+    if draws is not None and cell.test.keep_samples:
+        kept = draws.samples[: cell.test.keep_samples, :KEPT_DATASETS].transpose(0, 1)
+        samples = kept.double().tolist()
+        samples += [None] * (len(rows) - len(samples))
+        rows = rows.assign(theta=data.theta.double().tolist(), samples=samples)
+    return rows
 
 
 def describe_columns(cell: Cell) -> dict[str, Any]:
-    """The columns that say what was computed, the same for all rows of a cell."""
+    """Return the columns that say what was computed, the same for all rows of a cell."""
     bank, recipe, test = cell.bank, cell.recipe, cell.test
     task, plain = make_task(bank), json.loads(canonical(cell))
     rule = recipe.options.get("bandwidth", "median")
     relative = recipe.method in VARIANTS and isinstance(rule, str)
+
+    def text(part: str, name: str) -> str:
+        return json.dumps(plain[part][name], sort_keys=True)
+
     return {
         "address": cell.address,
         "task": bank.task,
-        "task_options": _text(plain["bank"]["options"]),
+        "task_options": text("bank", "options"),
         "num_simulations": bank.num,
         "num_obs": task.num_obs if test.num_obs is None else test.num_obs,
         "dim": torch.Size(task.event_shape).numel(),
         "method": recipe.method,
-        "method_options": _text(plain["recipe"]["options"]),
+        "method_options": text("recipe", "options"),
         "learned_summary": recipe.learned_summary,
         "epsilon": float(test.epsilon),
         "delta": float(test.contamination.get("delta", math.nan)),
-        "contamination": _text(plain["test"]["contamination"]),
+        "contamination": text("test", "contamination"),
         "bandwidth": parse_bandwidth(rule) if relative else math.nan,
         "seed": bank.seed,
     }
 
 
 def _summaries(
-    task: Task, method: Method | None, query: Tensor, data: Datasets, reference: Reference
+    task: Task, method: Any, query: Tensor, data: Datasets, reference: Reference
 ) -> dict[str, Any]:
-    """Distances of the used summaries from those of the clean data, in the method's own space."""
+    """Return distances of used summaries from those of the clean data, in the method's space."""
     if method is None:
         used, clean = task.summary(query), task.summary(data.x_clean)
     else:
-        found, summary = method.used_summary(query), _summary_of(method)
-        if found is None:
+        used = method.used_summary(query)
+        if used is None:
             return {"summary_distance": math.nan, "summary_distance_standardised": math.nan}
+        robust = isinstance(method, MinimumDistanceMethod)
+        summary = method.posterior.mds.summary if robust else method.summary
         with torch.no_grad():
-            used, clean = found, summary(data.x_clean)
+            clean = summary(data.x_clean)
     used, clean = used.double(), clean.double()
     return {
         "summary_distance": summary_distance(used, clean),
@@ -137,67 +150,113 @@ def _summaries(
     }
 
 
-def _summary_of(method: Any) -> Any:
-    """The summary function behind a method."""
-    if isinstance(method, MinimumDistanceMethod):
-        return method.posterior.mds.summary
-    return method.summary
-
-
-def _detection(found: Any) -> dict[str, Any]:
-    """What minimum-distance summaries say about each dataset; NaN for other methods."""
-    sources = {
-        "detected": "misspecified",
-        "p_value": "p_value",
-        "adapted": "adapted",
-        "distance_obs": "distance_obs",
-        "distance_star": "distance_star",
-    }
-    return {
-        column: math.nan if found is None else getattr(found, source)
-        for column, source in sources.items()
-    }
-
-
-def _observations(found: Any, data: Datasets) -> dict[str, Any]:
-    """What minimum-distance summaries say about single observations; NaN for other methods."""
-    names = ("outlier_auc", "false_outliers", "epsilon_hat", "epsilon_error")
+def _detection(found: Any, data: Datasets) -> dict[str, Any]:
+    """Return what MDS says about datasets and single observations; NaN for other methods."""
+    names = ("p_value", "adapted", "distance_obs", "distance_star")
+    more = ("detected", "outlier_auc", "false_outliers", "epsilon_hat", "epsilon_error")
     if found is None:
-        return dict.fromkeys(names, math.nan)
+        return dict.fromkeys((*names, *more), math.nan)
     wrong = (data.x_obs != data.x_clean).flatten(2).any(2)
     flagged = (found.outliers & ~wrong).double().sum(1) / (~wrong).double().sum(1)  # NaN for 0 / 0
-    values = (roc_auc(found.outlier_score, wrong), flagged, found.epsilon, found.epsilon_error)
-    return dict(zip(names, values, strict=True))
+    return {
+        **{name: getattr(found, name) for name in names},
+        "detected": found.misspecified,
+        "outlier_auc": roc_auc(found.outlier_score, wrong),
+        "false_outliers": flagged,
+        "epsilon_hat": found.epsilon,
+        "epsilon_error": found.epsilon_error,
+    }
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Posterior samples of B datasets.
+
+    Arguments:
+        samples: `(S, B, d_theta)`, float32.
+        num_inside: How many samples rejection found inside the prior's support, `(B,)`: S, or less
+            where the samples are the estimator's own draws instead.
+    """
+
+    samples: Tensor
+    num_inside: Tensor
+
+
+def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Draws:
+    """Draw samples from a method, or from the task's exact posterior if it is None.
+
+    Arguments:
+        task: The task whose exact posterior may be asked for.
+        method: A trained `Method`, or None.
+        x: Datasets `(B, N, *event)`.
+        num_samples: S.
+        seed: Seed of the samples.
+    """
+    all_inside = torch.full((len(x),), num_samples)
+    if method is None:
+        exact: Any = getattr(task, "posterior", None)
+        if exact is None:
+            raise ValueError(
+                "method: 'exact' needs a task with an exact posterior (gaussian, gaussian_factor), "
+                f"got {task.name}."
+            )
+        with seeded(seed):
+            return Draws(exact(x).sample((num_samples,)), all_inside)
+    if isinstance(method, LatentSummaryPosterior):  # asked at many summaries, not at one
+        return Draws(method.sample_batched((num_samples,), x, seed=seed).float(), all_inside)
+    if isinstance(method, MinimumDistanceMethod):
+        robust = method.posterior
+        return _at_summaries(robust.queries, robust.conditions(x), num_samples, seed)
+    queries = Queries(find_backend(method.posterior), MAX_DRAWS)
+    conditions = Conditions.certain(queries.checked(method.used_summary(x)))
+    return _at_summaries(queries, conditions, num_samples, seed)
+
+
+def _at_summaries(queries: Queries, s: Conditions, num_samples: int, seed: int) -> Draws:
+    """Draw at the summaries of B datasets, without rejection where it comes to nothing."""
+    budget = Budget(MAX_DRAWS)
+    with seeded(seed, s.s.device):
+        drawn = queries.draw(num_samples, s, budget)
+    if drawn.complete:
+        return Draws(drawn.samples.float(), drawn.obtained)  # TabPFN's are float64
+    short, inside = drawn.obtained < num_samples, drawn.obtained.clone()
+    keep = Budget(MAX_DRAWS, reject=False)
+    free = queries.sample((num_samples,), s[short], keep, seed=seed).float()
+    samples = free.new_empty(num_samples, len(s), free.shape[-1])
+    samples[:, short] = free
+    if not short.all():
+        rest = _at_summaries(queries, s[~short], num_samples, seed)
+        samples[:, ~short], inside[~short] = rest.samples, rest.num_inside
+    return Draws(samples, inside)
 
 
 def _metrics(
     cell: Cell, task: Task, draws: Draws | None, data: Datasets, bandwidth: float
 ) -> dict[str, Any]:
-    """What is computed from posterior samples, dataset by dataset."""
-    names = [f"coverage_{round(100 * level)}" for level in LEVELS]
-    names = ["rmse", *names, "posterior_sd", "predictive_mmd", "reference_mmd", "num_inside"]
+    """Return what is computed from posterior samples, dataset by dataset."""
+    levels = [f"coverage_{round(100 * level)}" for level in LEVELS]
     if draws is None:
-        return dict.fromkeys(names, math.nan)
-    theta = data.theta.double()
-    samples = draws.samples.double()
-    values = [rmse(samples.mean(0), theta), *coverage(samples, theta, LEVELS)]
-    values += [
-        samples.std(0).mean(-1),
-        _predictive(cell, task, draws, data.x_clean, bandwidth),
-        _against_exact(cell, task, draws.samples, data.x_clean),
-        draws.num_inside,
-    ]
-    return dict(zip(names, values, strict=True))
+        names = ("rmse", "posterior_sd", "predictive_mmd", "reference_mmd", "num_inside")
+        return dict.fromkeys((*names, *levels), math.nan)
+    theta, samples = data.theta.double(), draws.samples.double()
+    return {
+        "rmse": rmse(samples.mean(0), theta),
+        **dict(zip(levels, coverage(samples, theta, LEVELS), strict=True)),
+        "posterior_sd": samples.std(0).mean(-1),
+        "predictive_mmd": _predictive(cell, task, draws, data.x_clean, bandwidth),
+        "reference_mmd": _against_exact(cell, task, draws.samples, data.x_clean),
+        "num_inside": draws.num_inside,
+    }
 
 
 def _predictive(cell: Cell, task: Task, draws: Draws, x_clean: Tensor, bandwidth: float) -> Tensor:
-    """The posterior-predictive MMD `(B,)`; NaN where samples lie outside the prior's support."""
+    """Return the predictive MMD `(B,)`; NaN where samples lie outside the prior's support."""
     values = torch.full((len(x_clean),), math.nan)
     num = min(cell.test.num_predictive, len(draws.samples))
     if not num:
         return values
     for index in (draws.num_inside == len(draws.samples)).nonzero()[:, 0].tolist():
-        source = generator("predictive", dataset=index, **_drawn_for(cell))
+        source = generator("predictive", dataset=index, **seeded_by(cell.bank))
         x = task.simulate(draws.samples[:num, index], 1, generator=source)
         pair = x.flatten(0, 1)[None], x_clean[index : index + 1]
         values[index] = predictive_mmd(*pair, bandwidth)[0]
@@ -205,7 +264,7 @@ def _predictive(cell: Cell, task: Task, draws: Draws, x_clean: Tensor, bandwidth
 
 
 def _against_exact(cell: Cell, task: Task, samples: Tensor, x_clean: Tensor) -> Any:
-    """The MMD `(B,)` from the exact posterior given the clean data, where the task has one.
+    """Return the MMD `(B,)` from the exact posterior given the clean data, if the task has one.
 
     NaN for a dataset whose samples are not finite: a network that is asked at a summary of a
     million may answer nothing else.
@@ -214,7 +273,7 @@ def _against_exact(cell: Cell, task: Task, samples: Tensor, x_clean: Tensor) -> 
     if exact is None:
         return math.nan
     num = min(REFERENCE_DRAWS, len(samples))
-    with seeded(derived_seed("exact", **_drawn_for(cell))):
+    with seeded(derived_seed("exact", **seeded_by(cell.bank))):
         drawn = exact(x_clean).sample((num,))
     values = torch.full((len(x_clean),), math.nan, dtype=drawn.dtype)
     finite = samples.isfinite().all(-1).all(0)
@@ -223,31 +282,4 @@ def _against_exact(cell: Cell, task: Task, samples: Tensor, x_clean: Tensor) -> 
     return values
 
 
-def _with_samples(
-    rows: pd.DataFrame, cell: Cell, draws: Draws | None, data: Datasets
-) -> pd.DataFrame:
-    """Keep posterior samples of the first datasets, with their true parameters."""
-    size = cell.test.keep_samples
-    if draws is None or not size:
-        return rows
-    first = min(KEPT_DATASETS, len(rows))
-    kept = draws.samples[:size, :first].transpose(0, 1).double().tolist()
-    empty: Sequence[Any] = [None] * (len(rows) - first)
-    return rows.assign(theta=data.theta.double().tolist(), samples=[*kept, *empty])
-
-
-def _drawn_for(cell: Cell) -> dict[str, Any]:
-    """What draws depend on: not on the method, so that equal summaries give equal samples."""
-    bank = json.loads(canonical(cell.bank))
-    return {name: bank[name] for name in ("task", "options", "seed")}
-
-
-def _column(value: Any, num: int) -> Any:
-    return value.double().tolist() if isinstance(value, Tensor) else [float(value)] * num
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
-
-
-__all__ = ["LEVELS", "TIMES", "describe_columns", "measure"]
+__all__ = ["LEVELS", "TIMES", "describe_columns", "draw", "measure"]

@@ -1,8 +1,7 @@
 r"""How good a posterior is (appendix "Further Experimental Details").
 
 Samples of the posteriors of B test datasets come as `(S, B, d_theta)`, as `sample_batched` gives
-them; every metric has one value for each dataset, `(B,)`, and `mean_and_standard_error` averages
-over datasets, which is where the paper's error bars come from.
+them; every metric has one value for each dataset, `(B,)`, over which tables average.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ REFERENCE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def rmse(theta_mean: Tensor, theta: Tensor) -> Tensor:
-    r"""Root mean squared error of the posterior mean over parameters.
+    r"""Return the root mean squared error of posterior means over parameters.
 
     .. math:: \sqrt{\tfrac{1}{d_\theta} \| \bar\theta - \theta^* \|_2^2}
 
@@ -40,7 +39,7 @@ def rmse(theta_mean: Tensor, theta: Tensor) -> Tensor:
 
 
 def coverage(samples: Tensor, theta: Tensor, levels: Sequence[float] | Tensor) -> Tensor:
-    r"""Whether central credible intervals hold the truth, averaged over parameters.
+    r"""Return the share of parameters that central credible intervals hold.
 
     .. math:: \tfrac{1}{d_\theta} \textstyle\sum_j 1[L_j \le \theta_j^* \le U_j], \qquad
         L_j, U_j = Q_{\alpha/2}, Q_{1-\alpha/2} \text{ of } \theta_j^{(1)}, \ldots, \theta_j^{(S)}
@@ -71,11 +70,11 @@ def coverage(samples: Tensor, theta: Tensor, levels: Sequence[float] | Tensor) -
 
 
 def summary_distance(s: Tensor, s_oracle: Tensor, scale: Tensor | None = None) -> Tensor:
-    """Euclidean distance of the used summary from the one of the clean data.
+    """Return the Euclidean distance of used summaries from those of the clean data.
 
     Arguments:
         s: Summaries with which the posterior was queried, `(B, d_s)`.
-        s_oracle: Summaries of the clean, uncontaminated datasets, `(B, d_s)`.
+        s_oracle: Summaries of the clean datasets, `(B, d_s)`.
         scale: Standard deviations `(d_s,)` over simulations, for the standardised distance.
 
     Returns:
@@ -93,14 +92,12 @@ def summary_distance(s: Tensor, s_oracle: Tensor, scale: Tensor | None = None) -
 def predictive_mmd(
     x_predicted: Tensor, x_clean: Tensor, bandwidth: float | Sequence[float]
 ) -> Tensor:
-    """Squared MMD (biased) of posterior-predictive observations from the clean datasets.
+    """Return the squared MMD (biased) of posterior-predictive observations from clean datasets.
 
     Arguments:
-        x_predicted: Observations simulated at posterior samples, `(B, n, *event)`: for each
-            sample one dataset, or one observation, pooled.
+        x_predicted: Observations simulated at posterior samples, `(B, n, *event)`.
         x_clean: The uncontaminated test datasets `(B, N, *event)`.
-        bandwidth: One or several, for instance the median distance of simulated observations,
-            the same for all methods that are compared.
+        bandwidth: One or several, the same for all methods that are compared.
 
     Returns:
         Squared discrepancies `(B,)`.
@@ -114,41 +111,34 @@ def predictive_mmd(
 
 
 def pooled_bandwidths(x: Tensor, y: Tensor) -> tuple[float, ...]:
-    r"""Five bandwidths around the spread of two samples taken together.
+    r"""Return five bandwidths around the spread of two samples `(n, D)`, `(m, D)` together.
 
     .. math:: 2 \sigma_m^2 = m \cdot \mathrm{mean}_{i \ne j} \|z_i - z_j\|^2, \qquad
         m \in \{\tfrac14, \tfrac12, 1, 2, 4\}, \quad z = x \cup y .
 
-    The mean squared distance is twice the trace of the samples' covariance. A rule common in
-    domain adaptation (Long et al., ICML 2015). With the exact posterior in place of an NPE it gives
-    1.22, 2.77, 4.10 and 5.20 on the Gaussian task at epsilon .1, .2, .3 and .5, where a
-    reproduction of the paper has 1.58, 2.94, 4.00 and 5.18; multiples of the median
+    A rule common in domain adaptation (Long et al., ICML 2015). With the exact posterior in place
+    of an NPE it gives 1.22, 2.77, 4.10 and 5.20 on the Gaussian task at epsilon .1, .2, .3 and .5,
+    where a reproduction of the paper has 1.58, 2.94, 4.00 and 5.18; multiples of the median
     distance give 0.8 to 3.7.
-
-    Arguments:
-        x: Points `(n, D)`.
-        y: Points `(m, D)`.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0]])  # squared distances 0, 4 and 4 of three distinct pairs
         >>> pooled_bandwidths(x, x[:1])[2] ** 2 * 2
         2.666...
     """
+    # The mean squared distance is twice the trace of the samples' covariance.
     variance = float(torch.cat([x, y]).double().var(dim=0).sum())
     return tuple(math.sqrt(multiple * variance) for multiple in REFERENCE_MULTIPLES)
 
 
 def reference_mmd(
-    samples: Tensor,
-    reference: Tensor,
-    bandwidth: float | Sequence[float] | None = None,
+    samples: Tensor, reference: Tensor, bandwidth: float | Sequence[float] | None = None
 ) -> Tensor:
-    r"""Squared MMD (biased) of posterior samples from draws of the reference posterior.
+    r"""Return the squared MMD (biased) of posterior samples from draws of the exact posterior.
 
     Arguments:
         samples: Posterior samples `(S, B, d_theta)`.
-        reference: Draws from the reference posteriors of the clean datasets, `(S', B, d_theta)`;
-            2,000 of them are usual.
+        reference: Draws from the reference posteriors of the clean datasets, `(S', B, d_theta)`.
         bandwidth: One or several for all datasets; by default for each dataset the five of
             `pooled_bandwidths`, whose kernels are summed: the largest value is then 10.
 
@@ -166,30 +156,17 @@ def reference_mmd(
     return torch.stack(values)
 
 
-def detection_rate(misspecified: Tensor) -> Tensor:
-    """Share of datasets that were called misspecified, a scalar.
-
-    On clean data it is the size of the test, on contaminated data its power.
-
-    Example:
-        >>> detection_rate(torch.tensor([True, False, False, False]))
-        tensor(0.2500, dtype=torch.float64)
-    """
-    return misspecified.double().mean(-1)
-
-
 def roc_auc(score: Tensor, wrong: Tensor) -> Tensor:
-    r"""The area under the ROC curve of a score of observations.
+    r"""Return the area under the ROC curve of a score of observations.
 
     .. math:: \mathrm{AUC} = \Pr(\text{score}_i > \text{score}_j)
         + \tfrac12 \Pr(\text{score}_i = \text{score}_j)
 
-    for a wrong observation i and a right one j: 1 where the score tells them apart, 1/2 where it
-    knows nothing.
+    for a wrong observation i and a right one j.
 
     Arguments:
-        score: Of each observation, `(B, N)`, larger where it looks wrong.
-        wrong: Which observations are, `(B, N)`.
+        score: Score of each observation, `(B, N)`, larger where it looks wrong.
+        wrong: Which observations are wrong, `(B, N)`.
 
     Returns:
         Areas `(B,)`; NaN for a dataset whose observations are all right, or all wrong.
@@ -208,30 +185,8 @@ def roc_auc(score: Tensor, wrong: Tensor) -> Tensor:
     return torch.stack(values)
 
 
-def mean_and_standard_error(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean over test datasets, and its standard error.
-
-    Arguments:
-        values: One value for each dataset, `(*, B)`.
-
-    Returns:
-        Means `(*,)` and standard errors `(*,)`; the latter are NaN where there is one dataset.
-
-    Example:
-        >>> mean_and_standard_error(torch.tensor([1.0, 3.0]))
-        (tensor(2.), tensor(1.))
-    """
-    size = values.shape[-1]
-    if size < 2:
-        return values.mean(-1), torch.full_like(values.mean(-1), math.nan)
-    return values.mean(-1), values.std(-1) / math.sqrt(size)
-
-
 __all__ = [
-    "REFERENCE_MULTIPLES",
     "coverage",
-    "detection_rate",
-    "mean_and_standard_error",
     "pooled_bandwidths",
     "predictive_mmd",
     "reference_mmd",

@@ -1,28 +1,70 @@
-"""Whether rows agree with what the paper says: every word of a verdict is computed.
+r"""Verdicts: whether rows agree with what the paper says. Every word of them is computed.
 
 A claim says that one method has a lower (or equal) metric than another at a setting. It is held
 against the mean difference on the same test datasets, with its standard error: beyond two standard
-errors it is decided, either way.
+errors it is decided, either way. Errors relative to another method are
+
+.. math::
+    R = \frac{\sum_i a_i}{\sum_i b_i}, \qquad
+    r_i = R + \frac{a_i - R \, b_i}{\bar b}, \qquad
+    \mathrm{SE}(R) = \mathrm{sd}(r_i) / \sqrt{B}
+
+for errors :math:`a_i, b_i` of two methods on B test datasets. The mean of the :math:`r_i` is R, and
+the standard error of their mean is that of R by the delta method: a table of means of
+:math:`r_i` is a table of ratios with their errors.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mindist_paper.report.statistics import paired_difference, select, summarise
-from mindist_paper.report.style import (
-    method_style,
-    metric_label,
+import numpy as np
+import pandas as pd
+
+from mindist_paper.report.statistics import (
+    Point,
+    Rows,
+    paired_difference,
+    select,
+    standard_error,
+    summarise,
 )
+from mindist_paper.report.style import method_style, metric_label
 from mindist_paper.report.style import setting as in_words
 
-Rows = Any
+Verdict = Callable[[Rows], str]
 DECIDED = 2.0  # standard errors
 CLOSE = 0.15  # relative difference up to which two methods "perform similarly"
 BELOW, SIMILAR = "below", "similar to"
+MARGIN = 0.05  # how much worse than NPE is still as good
+SIZE_SIGMAS = 3.0  # binomial standard deviations that the size of a test may be off
+PAIR = ["seed", "dataset"]
+NAMES = {"gaussian": "Gaussian", "oup": "OUP", "sir": "SIR", "cryo_em": "cryo-EM"}
+"""What tasks are called in figures."""
+
+
+def label(method: str) -> str:
+    """Return a method's name in sentences."""
+    return method_style(method).label
+
+
+def option(rows: pd.DataFrame, name: str, default: Any = None) -> pd.Series:
+    """Return one of the method's options as a column."""
+    return rows.method_options.map(lambda text: json.loads(text).get(name, default))
+
+
+def joined(*verdicts: Verdict) -> Verdict:
+    """Return one verdict after the other."""
+    return lambda rows: " ".join(text for v in verdicts if (text := v(rows)))
+
+
+def at(by: str, point: Point, digits: str = ".3g") -> str:
+    """Return a mean and its setting in words."""
+    return f"{point.mean:{digits}} at {in_words(by, point.at)}"
 
 
 @dataclass(frozen=True)
@@ -50,71 +92,66 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the rows say about a claim at one setting."""
+    """What the rows say about a claim at one setting: "agrees", "disagrees" or "undecided"."""
 
     at: float
     first: float
     second: float
-    error: float
-    outcome: str  # "agrees", "disagrees" or "undecided"
+    outcome: str
 
 
 def findings(rows: Rows, claim: Claim) -> list[Finding]:
-    """A finding for each setting at which both methods have rows."""
+    """Return a finding for each setting at which both methods have rows."""
     chosen = select(rows, claim.where)
     points = summarise(chosen, claim.metric, claim.by)
     if claim.first not in points or claim.second not in points:
         return []
-    means = {name: {p.at: p.mean for p in points[name]} for name in (claim.first, claim.second)}
+    first, second = ({p.at: p.mean for p in points[m]} for m in (claim.first, claim.second))
     found = []
-    for at in means[claim.first]:
-        if at not in means[claim.second] or (claim.at is not None and not _among(at, claim.at)):
-            continue
-        difference, error = paired_difference(
-            chosen, claim.metric, claim.by, at, claim.first, claim.second
-        )
-        first, second = means[claim.first][at], means[claim.second][at]
-        outcome = _outcome(claim.relation, difference, error, second)
-        found.append(Finding(at, first, second, error, outcome))
+    for at in first:
+        asked = claim.at is None or any(math.isclose(at, v, abs_tol=1e-9) for v in claim.at)
+        if at in second and asked:
+            difference, error = paired_difference(
+                chosen, claim.metric, claim.by, at, claim.first, claim.second
+            )
+            outcome = _outcome(claim.relation, difference, error, second[at])
+            found.append(Finding(at, first[at], second[at], outcome))
     return found
 
 
-def _among(at: float, values: Sequence[float]) -> bool:
-    return any(math.isclose(at, value, abs_tol=1e-9) for value in values)
-
-
 def _outcome(relation: str, difference: float, error: float, scale: float) -> str:
+    """Return whether a difference decides a relation."""
+    spread = DECIDED * error
     if not math.isfinite(difference) or not math.isfinite(error):
         return "undecided"
     if relation == SIMILAR:
-        margin, spread = CLOSE * abs(scale), DECIDED * error
-        if abs(difference) + spread <= margin:
-            return "agrees"
-        return "disagrees" if abs(difference) - spread > margin else "undecided"
-    if difference < -DECIDED * error:
-        return "agrees"
-    return "disagrees" if difference > DECIDED * error else "undecided"
+        margin = CLOSE * abs(scale)
+        agrees, disagrees = abs(difference) + spread <= margin, abs(difference) - spread > margin
+    else:
+        agrees, disagrees = difference < -spread, difference > spread
+    return "agrees" if agrees else "disagrees" if disagrees else "undecided"
 
 
 def sentence(rows: Rows, claim: Claim) -> str:
-    """A claim with its outcome, setting by setting."""
+    """Return a claim with its outcome, setting by setting."""
     found = findings(rows, claim)
     name = f"{label(claim.first)} {claim.relation} {label(claim.second)}"
     if not found:
         return f"Not compared: {name} (no rows of both)."
     parts = []
     for outcome in ("agrees", "disagrees", "undecided"):
-        own = [f for f in found if f.outcome == outcome]
-        if own:
-            numbers = "; ".join(
-                f"{in_words(claim.by, f.at)}: {f.first:.3g} against {f.second:.3g}" for f in own
-            )
+        numbers = "; ".join(
+            f"{in_words(claim.by, f.at)}: {f.first:.3g} against {f.second:.3g}"
+            for f in found
+            if f.outcome == outcome
+        )
+        if numbers:
             parts.append(f"{outcome} ({numbers})")
     return f"{name}, {metric_label(claim.metric)}: {', '.join(parts)}."
 
 
 def headline(rows: Rows, claims: Sequence[Claim]) -> str:
-    """How many settings of all claims agree."""
+    """Return how many settings of all claims agree."""
     outcomes = [f.outcome for claim in claims for f in findings(rows, claim)]
     agree, against = outcomes.count("agrees"), outcomes.count("disagrees")
     if not outcomes:
@@ -130,44 +167,268 @@ def headline(rows: Rows, claims: Sequence[Claim]) -> str:
     return f"{word} ({agree} of {len(outcomes)} comparisons agree, {against} disagree{open_})"
 
 
-def gate(rows: Rows, method: str, by: str, where: Mapping[str, Any]) -> str:
-    """The share of test datasets that a method took for misspecified, the usual why."""
-    points = summarise(select(rows, where), "detected", by)
-    if method not in points:
-        return ""
-    rates = ", ".join(f"{p.mean:.2f} at {in_words(by, p.at)}" for p in points[method])
-    return f"{label(method)} detects {rates}: what is not detected is not adapted."
-
-
-def label(method: str) -> str:
-    """A method's name in sentences."""
-    return method_style(method).label
-
-
-def verdict(
-    *claims: Claim,
-    explain: str | None = "mds-rf",
-) -> Callable[[Rows], str]:
-    """A verdict from claims: how many agree, which, what was detected."""
-    main = claims[0]
+def verdict(*claims: Claim, explain: str = "mds-rf") -> Verdict:
+    """Return a verdict from claims: how many agree, which, what was detected."""
 
     def judge(rows: Rows) -> str:
         lines = [f"{headline(rows, claims)}.", *(sentence(rows, claim) for claim in claims)]
-        if explain is not None:
-            lines.append(gate(rows, explain, main.by, main.where))
-        return " ".join(line for line in lines if line)
+        by = claims[0].by
+        points = summarise(select(rows, claims[0].where), "detected", by).get(explain, ())
+        if points:
+            rates = ", ".join(at(by, p, ".2f") for p in points)
+            lines.append(f"{label(explain)} detects {rates}: what is not detected is not adapted.")
+        return " ".join(lines)
 
     return judge
 
 
-__all__ = [
-    "BELOW",
-    "SIMILAR",
-    "Claim",
-    "Finding",
-    "findings",
-    "headline",
-    "label",
-    "sentence",
-    "verdict",
-]
+def rises_and_falls(method: str, metric: str, by: str) -> Verdict:
+    """Return whether a metric falls again at the largest settings, as the paper reports."""
+
+    def judge(rows: Rows) -> str:
+        points = summarise(rows, metric, by).get(method, ())
+        if len(points) < 3:
+            return ""
+        worst, last = max(points, key=lambda p: p.mean), points[-1]
+        error = math.hypot(worst.error, last.error)
+        found = worst.at != last.at and worst.mean - last.mean > DECIDED * error
+        word = "falls again, as in the paper" if found else "does not fall again, unlike the paper"
+        return (
+            f"{metric_label(metric)} of {label(method)} is largest at {in_words(by, worst.at)} "
+            f"({worst.mean:.3g}) and {at(by, last)}: it {word}."
+        )
+
+    return judge
+
+
+def gain_trend(method: str, baseline: str, by: str, *, grows: bool) -> Verdict:
+    """Return whether the gain over a baseline grows, or shrinks, from first to last setting."""
+
+    def judge(rows: Rows) -> str:
+        points = summarise(rows, "rmse", by)
+        ours = {p.at: p.mean for p in points.get(method, ())}
+        gains = {p.at: p.mean / ours[p.at] for p in points.get(baseline, ()) if p.at in ours}
+        if len(gains) < 2:
+            return ""
+        first, *_, last = gains
+        agrees = (gains[last] > gains[first]) == grows
+        return (
+            f"The ratio of the RMSE of {label(baseline)} to that of {label(method)} goes from "
+            f"{gains[first]:.2f} at {in_words(by, first)} to {gains[last]:.2f} at "
+            f"{in_words(by, last)}; the paper's gain {'grows' if grows else 'shrinks'}: "
+            f"{'agrees' if agrees else 'disagrees'}."
+        )
+
+    return judge
+
+
+def size_and_power(rows: Rows) -> str:
+    """Hold the size against the binomial interval of the level; name the power at its ends."""
+    parts = []
+    clean = select(rows, {"part": "size", "alpha": 0.05})
+    for method, (point, *_) in summarise(clean, "detected", "alpha").items():
+        held = abs(point.mean - 0.05) <= SIZE_SIGMAS * math.sqrt(0.05 * 0.95 / max(point.count, 1))
+        word = "agrees with the level .05" if held else "disagrees with the level .05"
+        parts.append(f"{label(method)}: size {point.mean:.3f} on {point.count} datasets, {word}")
+    for by in ("epsilon", "delta"):
+        for method, points in summarise(select(rows, {"part": by}), "detected", by).items():
+            low, high = points[0], points[-1]
+            rises = "rises, as in the paper" if high.mean > low.mean else "does not rise"
+            ends = f"from {at(by, low, '.2f')} to {at(by, high, '.2f')}"
+            parts.append(f"{label(method)}: rejection {rises}, {ends}")
+    return "; ".join(parts) + "."
+
+
+def starts(rows: Rows) -> str:
+    """Judge the paper's two observations on starts, and the nearest simulated dataset as one."""
+    schemes = select(rows, {"part": "scheme"})
+    named = schemes.assign(method=schemes.start)
+    several = select(rows, {"part": "restarts"})
+    counts = several.initialisations.map(lambda n: "one start" if n == 1 else "ten starts")
+    contaminated = (0.1, 0.2, 0.3, 0.4, 0.5)
+    several = several.assign(method=counts)
+    lines = [
+        "The paper: the mean is the better start, ten starts help.",
+        sentence(named, Claim("mean", "observed", at=contaminated)),
+        sentence(several, Claim("ten starts", "one start", at=contaminated)),
+        sentence(named, Claim("nearest", "mean", at=contaminated)),
+    ]
+    spread = summarise(select(rows, {"part": "spread"}), "spread", "epsilon").get("mds-rf", ())
+    if len(spread) > 1:
+        rises = "grows, as in the paper" if spread[-1].mean > spread[0].mean else "does not grow"
+        ends = ", ".join(at("epsilon", p) for p in (spread[0], spread[-1]))
+        lines.append(f"The spread over perturbed starts {rises}: {ends}.")
+    return " ".join(lines)
+
+
+def median_bandwidth(rows: Rows) -> str:
+    """Judge whether the median is within a tenth of the best multiple, on the same datasets."""
+    lines = []
+    for method, own in rows[rows.method.str.startswith("mds")].groupby("method", sort=False):
+        errors = own.pivot_table("rmse", PAIR, "bandwidth")
+        known = {round(float(b), 9): b for b in errors.columns}
+        if 1.0 not in known:
+            continue
+        means = errors.mean()
+        best, median = means.idxmin(), known[1.0]
+        excess = errors[median] - 1.1 * errors[best]
+        word = "undecided whether"
+        if float(excess.mean()) <= 0:
+            word = "agrees with"
+        elif float(excess.mean()) > DECIDED * float(excess.std()) / len(excess) ** 0.5:
+            word = "disagrees with"
+        verb = "is" if word == "undecided whether" else "being"
+        lines.append(
+            f"{label(str(method))}: RMSE {means[median]:.3g} at the median, best {means[best]:.3g} "
+            f"at {best:g} times it: {word} the median {verb} a reliable choice (within a tenth of "
+            "the best)."
+        )
+    return " ".join(lines)
+
+
+# ------------------------------------------------------------------------------------- ratios
+
+
+def linearised(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
+    """Return the values `(B,)` whose mean is the ratio of the means, and its error the ratio's.
+
+    Example:
+        >>> linearised(np.array([1.0, 3.0]), np.array([1.0, 1.0]))
+        array([1., 3.])
+    """
+    ratio = first.mean() / second.mean()
+    return ratio + (first - ratio * second) / second.mean()
+
+
+def pairs(rows: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Return the RMSE of two methods by seed and dataset; NaN where it is not finite."""
+    wide = rows.pivot(index=PAIR, columns="method", values="rmse")
+    return wide.reindex(columns=[first, second]).replace([math.inf, -math.inf], math.nan)
+
+
+def ratio(rows: pd.DataFrame, first: str, second: str) -> tuple[float, float]:
+    """Return the ratio of the RMSE of two methods at one setting, and its standard error."""
+    both = pairs(rows, first, second).dropna().groupby("dataset").mean()
+    if both.empty:
+        return math.nan, math.nan
+    values = linearised(both[first].to_numpy(), both[second].to_numpy())
+    return float(values.mean()), standard_error(values)
+
+
+def with_ratio(rows: pd.DataFrame, settings: Sequence[str], baseline: str = "npe") -> pd.DataFrame:
+    """Add a column "rmse_ratio", relative to a baseline within each setting.
+
+    Arguments:
+        rows: One row for each test dataset, method, setting and seed.
+        settings: The columns that tell settings apart.
+        baseline: A method that every setting has.
+    """
+    keys = [*settings, *PAIR]
+    base = rows.loc[rows.method == baseline, [*keys, "rmse"]]
+    paired = rows.merge(base.rename(columns={"rmse": "base"}), on=keys, how="left")
+    known = paired[paired[["rmse", "base"]].notna().all(axis=1)]
+    parts = [
+        pd.Series(linearised(own.rmse.to_numpy(), own.base.to_numpy()), index=own.index)
+        for _, own in known.groupby([*settings, "method"], dropna=False)
+    ]
+    return paired.assign(rmse_ratio=pd.concat(parts) if parts else math.nan).drop(columns="base")
+
+
+def relative(first: str, *others: str, by: str = "epsilon") -> Verdict:
+    """Return a verdict: the RMSE of one method relative to others, setting by setting."""
+
+    def judge(rows: pd.DataFrame) -> str:
+        sentences = []
+        for other in others:
+            found = {at: ratio(own, first, other) for at, own in rows.groupby(by)}
+            parts = [
+                f"{value:.2f} ± {error:.2f} at {in_words(by, at)}"
+                for at, (value, error) in found.items()
+                if math.isfinite(value)
+            ]
+            if parts:
+                words = f"RMSE of {label(first)} relative to {label(other)}"
+                sentences.append(f"{words}: {', '.join(parts)}.")
+        return " ".join(sentences)
+
+    return judge
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two methods at one setting.
+
+    Arguments:
+        ratio: The ratio of their errors, where both have one.
+        error: Its standard error.
+        mute: On how many datasets the first has no finite answer and the second has one.
+        outcome: "worse", "undecided", "as good", "better", "no baseline" or "not compared".
+    """
+
+    ratio: float
+    error: float
+    mute: int
+    outcome: str
+
+    def __str__(self) -> str:
+        lacking = f"no finite answer for {self.mute}" if self.mute else ""
+        words = f"{self.ratio:.2f} ± {self.error:.2f}" if math.isfinite(self.ratio) else ""
+        return ", ".join(part for part in (words, lacking) if part)
+
+
+def compare(rows: pd.DataFrame, method: str, baseline: str) -> Comparison:
+    """Return whether a method is worse than a baseline at one setting.
+
+    It is worse where the ratio is above 1.05 by more than two standard errors, or where it has no
+    finite answer and the baseline has one; better where the ratio is below 1 by as much; undecided
+    where it is above 1.05 by less.
+    """
+    both = pairs(rows, method, baseline)
+    mute = int((both[method].isna() & both[baseline].notna()).sum())
+    value, error = ratio(rows, method, baseline)
+    if not {method, baseline} <= set(rows.method):
+        outcome = "not compared"
+    elif mute:
+        outcome = "worse"
+    elif not math.isfinite(value):
+        outcome = "no baseline" if both[method].notna().any() else "not compared"
+    elif value - DECIDED * error > 1 + MARGIN:
+        outcome = "worse"
+    elif value > 1 + MARGIN or not math.isfinite(error):
+        outcome = "undecided"
+    else:
+        outcome = "better" if value + DECIDED * error < 1 else "as good"
+    return Comparison(value, error, mute, outcome)
+
+
+def nowhere_worse(method: str, baseline: str = "npe") -> Verdict:
+    """Return a verdict: whether a method is nowhere worse than a baseline by more than 5%.
+
+    A network may have no finite answer far outside its training data; this is said too.
+    """
+
+    def judge(rows: pd.DataFrame) -> str:
+        found = [
+            (f"{NAMES[task]}, {case}", compare(own, method, baseline))
+            for (task, case), own in rows.groupby(["task", "case"], sort=False)
+        ]
+        known = [(where, c) for where, c in found if c.outcome != "not compared"]
+        if not known:
+            return f"{label(method)} was not compared with {label(baseline)}."
+
+        def listed(outcome: str) -> str:
+            return "; ".join(f"{where}: {c}" for where, c in known if c.outcome == outcome)
+
+        what = f"worse than {label(baseline)} by more than {MARGIN:.0%}"
+        worse, undecided = listed("worse"), listed("undecided")
+        alone = "; ".join(where for where, c in known if c.outcome == "no baseline")
+        parts = [f"{label(method)} is " + (f"{what} ({worse})" if worse else f"nowhere {what}")]
+        if undecided:
+            parts[0] += " beyond two standard errors"
+            parts.append(f"above that within them: {undecided}")
+        if alone:
+            parts.append(f"{label(baseline)} has no finite answer: {alone}")
+        better = sum(c.outcome == "better" for _, c in known)
+        return "; ".join([*parts, f"better in {better} of {len(known)} settings"]) + "."
+
+    return judge

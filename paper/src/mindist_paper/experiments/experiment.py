@@ -1,17 +1,17 @@
 """What an experiment is: which cells it needs, and how its rows are shown.
 
-An experiment is an entry, not a program: the runner computes its cells, `mindist.report` draws its
-panels and writes its table.
+An experiment is an entry, not a program: the runner computes its cells, `mindist_paper.report`
+draws its panels and writes its table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mindist_paper.evaluation.cell import Cell
-from mindist_paper.report.panel import Panel
+from mindist_paper.report import Anchors, Panel
 
 PROFILES = ("smoke", "quick", "paper")
 """`smoke`: seconds, for CI. `quick`: the right picture in minutes. `paper`: the paper's sizes."""
@@ -19,10 +19,8 @@ PROFILES = ("smoke", "quick", "paper")
 Rows = Any
 """A pandas `DataFrame`, one row for each test dataset of each cell."""
 
-
-def no_cells(profile: str, num_seeds: int) -> Sequence[Cell]:
-    """Of an experiment that makes its own rows."""
-    return ()
+NEW = "not in the paper"
+"""The source of an experiment that is ours."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +29,21 @@ class Experiment:
 
     Arguments:
         name: As in `mindist reproduce NAME`.
-        title: Above its figure.
+        title: Title above its figure.
         shows: One line on what it shows.
         source: Where it stands in the paper.
         panels: How the rows are drawn, in reading order.
-        cells: From a profile and a number of seeds, the cells it needs.
-        own_rows: From a profile and a number of seeds, its rows, where they are no cells.
+        minutes: About how many minutes the profiles smoke, quick and paper take on two idle cores.
+        cells: From a profile and a number of seeds to the cells it needs.
+        own_rows: From a profile and a number of seeds to its rows, where they are no cells.
         prepare: From the rows of the cells to those that are shown: columns that only this
             experiment has, or the best of several settings of a method.
         notes: What was chosen or left out, for the table and the configuration.
-        minutes: About how many minutes each profile takes on two idle cores, alone.
         estimated: The profiles whose minutes were not measured but scaled from others.
         anchors: Published values beside ours: metric -> method -> value of `by` -> number.
         anchors_source: Where they come from.
-        verdict: From the shown rows, a line on agreement with the paper, and why.
-        unavailable: Why it cannot run here, with what to do, or None.
+        verdict: From the shown rows to a line on agreement with the paper, and why.
+        unavailable: Returns why it cannot run here, with what to do, or None.
         illustration: The paper's figure, where it is no curve: "figure1" or None.
     """
 
@@ -54,17 +52,24 @@ class Experiment:
     shows: str
     source: str
     panels: Sequence[Panel]
-    cells: Callable[[str, int], Sequence[Cell]] = no_cells
+    minutes: tuple[float, float, float]
+    cells: Callable[[str, int], Sequence[Cell]] = lambda profile, num_seeds: ()
     own_rows: Callable[[str, int], Rows] | None = None
     prepare: Callable[[Rows], Rows] | None = None
     notes: Sequence[str] = ()
-    minutes: Mapping[str, float] = field(default_factory=dict)
     estimated: Sequence[str] = ("paper",)
-    anchors: Mapping[str, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
+    anchors: Anchors = field(default_factory=dict)
     anchors_source: str = ""
     verdict: Callable[[Rows], str] | None = None
     unavailable: Callable[[], str | None] | None = None
     illustration: str | None = None
 
 
-__all__ = ["PROFILES", "Experiment", "Panel", "Rows", "no_cells"]
+def panels(
+    metrics: Sequence[str], by: str = "epsilon", *, log: bool = False, **where: Any
+) -> list[Panel]:
+    """Return a panel for each metric."""
+    return [Panel(metric, by, where=where, log=log) for metric in metrics]
+
+
+__all__ = ["NEW", "PROFILES", "Experiment", "Panel", "Rows", "panels"]

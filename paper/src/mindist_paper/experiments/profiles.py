@@ -1,16 +1,19 @@
-"""How much each profile computes: the one table of sizes.
+"""How much each profile computes, and cells from a few words: which task, methods, settings.
 
 `smoke` runs every line of code and shows nothing; `quick` shows the right picture on two cores in
 minutes; `paper` has the paper's sizes (section 5 and appendix "Further Experimental Details").
+Equal settings give equal cells, whichever experiment asks, so that nothing is computed twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mindist_paper.experiments.theorems import TheoremSizes
+from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
+from mindist_paper.tasks.molecule import HSP90_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Size:
         samples: S, posterior samples for each test dataset.
         predictive: Observations simulated for each posterior-predictive MMD.
         training: What differs from the paper's training (`mindist_paper.baselines.Training`).
-        options: Of the task.
+        options: Options of the task.
     """
 
     simulations: int
@@ -32,6 +35,23 @@ class Size:
     predictive: int
     training: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TheoremSizes:
+    """How much to simulate for the theorems.
+
+    Arguments:
+        simulations: M of the fitted estimators.
+        datasets: How many test datasets for each N, for consistency.
+        sizes: The values of N, for consistency.
+        fitted_sizes: Those of them at which the estimator is fitted as well.
+    """
+
+    simulations: int
+    datasets: int
+    sizes: tuple[int, ...]
+    fitted_sizes: tuple[int, ...]
 
 
 # A mixture density network is the quickest posterior of sbi; two passes suffice to run the code.
@@ -67,40 +87,23 @@ SIZES: dict[str, dict[str, Size]] = {
         "cryo_em": Size(15_000, 100, 2_000, 500, PAPER),
     },
 }
-"""Profile, task: sizes. The paper's own number for the factor model would be 50,000 datasets of
-100 x 100 numbers, 2 GB; the NPE of a two-dimensional summary does not need them."""
+"""Sizes by profile and task. The paper's own number for the factor model would be 50,000 datasets
+of 100 x 100 numbers, 2 GB; the NPE of a two-dimensional summary does not need them."""
 
 EPSILONS: dict[str, tuple[float, ...]] = {
     "smoke": (0.0, 0.2),
     "quick": (0.0, 0.1, 0.2, 0.3, 0.5),
     "paper": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
 }
+GAUSSIAN_EPSILONS = {**EPSILONS, "paper": EPSILONS["quick"]}  # the paper has no .4 there
+MEAN_EPSILONS = {**EPSILONS, "quick": EPSILONS["paper"]}  # with the sample mean
+ABLATION_EPSILONS = {**EPSILONS, "quick": (0.0, 0.2, 0.5), "paper": (0.0, 0.2, 0.5)}
 
-GAUSSIAN_EPSILONS = {**EPSILONS, "paper": EPSILONS["quick"]}
-"""The Gaussian task has no epsilon of .4 in the paper."""
+MEAN_TRAINING = {"smoke": SMOKE, "quick": QUICK_MDN, "paper": QUICK_MDN}
+"""Training of the NPE on the sample mean: the exact posterior is Gaussian with a linear mean, which
+one component of a mixture density network has exactly. A spline flow takes minutes to come near."""
 
-MEAN_EPSILONS: dict[str, tuple[float, ...]] = {**EPSILONS, "quick": EPSILONS["paper"]}
-"""Of the Gaussian task with the sample mean."""
-
-MEAN_TRAINING: dict[str, dict[str, Any]] = {
-    "smoke": SMOKE,
-    "quick": QUICK_MDN,
-    "paper": QUICK_MDN,
-}
-"""Of the NPE on the sample mean: the exact posterior is Gaussian with a linear mean, which one
-component of a mixture density network has exactly. A spline flow takes minutes to come as near."""
-
-ABLATION_EPSILONS: dict[str, tuple[float, ...]] = {
-    "smoke": (0.0, 0.2),
-    "quick": (0.0, 0.2, 0.5),
-    "paper": (0.0, 0.2, 0.5),
-}
-
-PENALTIES: dict[str, tuple[float, ...]] = {
-    "smoke": (10.0,),
-    "quick": (10.0,),
-    "paper": (0.1, 1.0, 5.0, 10.0),
-}
+PENALTIES = {"smoke": (10.0,), "quick": (10.0,), "paper": (0.1, 1.0, 5.0, 10.0)}
 """lambda of NPE-RS: the paper's grid, or one of it."""
 
 ROBUST_EPOCHS = {"smoke": 1, "quick": 40, "paper": 10}
@@ -126,9 +129,21 @@ THEOREM_SIZES = {
     "paper": TheoremSizes(10_000, 400, (10, 30, 100, 300, 1_000, 3_000), (10, 30, 100, 300, 1_000)),
 }
 
+SHOWN_EPSILON = 0.2  # whose posteriors are drawn
+KEPT_SAMPLES = 200  # of each of the four posteriors that are drawn
+
+BASELINES = ("npe", "nnpe", "npe-or")
+MINIMUM_DISTANCE = ("mds-rf", "mds")
+
+ERROR_MODEL = {"rho": 0.5, "tau": 0.2}
+NNPE_NOTE = (
+    "NNPE has rho = 1/2 and tau = 0.2: with the printed rho = 1 no network could give the paper's "
+    "figure (docs/baselines.md)."
+)
+
 
 def ends(profile: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """All values, or the first and the last in the smoke profile.
+    """Return all values, or the first and the last in the smoke profile.
 
     Example:
         >>> ends("smoke", (1, 2, 3)), ends("quick", (1, 2, 3))
@@ -137,21 +152,77 @@ def ends(profile: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     return (values[0], values[-1]) if profile == "smoke" else values
 
 
-__all__ = [
-    "ABLATION_EPSILONS",
-    "DETECTION_DATASETS",
-    "EPSILONS",
-    "GAUSSIAN_EPSILONS",
-    "INITIALISATION_DATASETS",
-    "MEAN_EPSILONS",
-    "MEAN_TRAINING",
-    "PENALTIES",
-    "PFN_DATASETS",
-    "PFN_SAMPLES",
-    "ROBUST_EPOCHS",
-    "SEARCH_SEEDS",
-    "SIZES",
-    "THEOREM_SIZES",
-    "Size",
-    "ends",
-]
+def molecule() -> str:
+    """Return which molecule: the paper's where its coordinates are at hand, else the chain.
+
+    The name stands in the configuration and so in the address of results; the path does not.
+    """
+    return "hsp90" if os.environ.get(HSP90_VARIABLE) else "synthetic"
+
+
+def bank(task: str, profile: str, seed: int, options: Mapping[str, Any] | None = None) -> BankSpec:
+    """Return the training simulations of a task in a profile."""
+    size = SIZES[profile][task]
+    own = {"molecule": molecule()} if task == "cryo_em" else {}
+    return BankSpec(task, size.simulations, {**size.options, **own, **(options or {})}, seed)
+
+
+def recipe(
+    method: str, task: str, profile: str, options: Mapping[str, Any] | None = None
+) -> Recipe:
+    """Return one method on the task's own summary, with options."""
+    return Recipe(method, SIZES[profile][task].training, options=options or {})
+
+
+def setting(
+    task: str,
+    profile: str,
+    epsilon: float,
+    contamination: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> TestSpec:
+    """Return the test datasets of a task, everything measured but for the changes."""
+    size = SIZES[profile][task]
+    whole = TestSpec(
+        epsilon,
+        contamination or {},
+        num=size.datasets,
+        num_samples=size.samples,
+        num_predictive=size.predictive,
+        keep_samples=KEPT_SAMPLES if epsilon == SHOWN_EPSILON else 0,
+    )
+    return replace(whole, **changes)
+
+
+def product(
+    banks: Iterable[BankSpec], recipes: Sequence[Recipe], tests: Sequence[TestSpec]
+) -> list[Cell]:
+    """Return every recipe on every bank and every test."""
+    return [Cell(b, r, t) for b in banks for r in recipes for t in tests]
+
+
+def compare(
+    task: str,
+    methods: Sequence[str],
+    profile: str,
+    num_seeds: int,
+    tests: Sequence[TestSpec],
+    *,
+    learned_summary: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> list[Cell]:
+    """Return several methods on the same test datasets of one task; NPE-RS with each lambda."""
+    more: dict[str, list[Mapping[str, Any]]] = {
+        "nnpe": [{"error_model": ERROR_MODEL}],
+        "npe-rs": [
+            {"penalty": penalty, "max_num_epochs": ROBUST_EPOCHS[profile]}
+            for penalty in PENALTIES[profile]
+        ],
+    }
+    recipes = [
+        Recipe(method, SIZES[profile][task].training, learned_summary, own)
+        for method in methods
+        for own in more.get(method, [{}])
+    ]
+    banks = [bank(task, profile, seed, options) for seed in range(num_seeds)]
+    return product(banks, recipes, tests)

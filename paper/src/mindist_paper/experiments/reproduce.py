@@ -1,11 +1,19 @@
 """Run experiments: rows, figures, tables, configuration, and one page for all of them.
 
+::
+
+    OUT/mindist-reproduce.json   which profile and version of results
+    OUT/store/                   finished cells and trained parts, found by their configuration
+    OUT/NAME/                    rows.parquet, figure.png, figure.svg, table.md, config.json
+    OUT/index.html               after `mindist reproduce all`
+
 An interrupted run goes on where it stopped, because finished cells and trained parts are found in
-the store of the output folder, whichever experiment asked for them.
+the store, whichever experiment asked for them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -18,6 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from mindist import __version__
+from mindist.demo import Sizes
+from mindist.demo import draw_figure as draw_demo
+from mindist.demo import train as train_demo
+from mindist.storage import room_for, write_whole
+from mindist.tasks import GaussianTask
+from mindist.threads import one_thread
+from mindist_paper.evaluation.bank import make_datasets, make_task
 from mindist_paper.evaluation.cell import (
     METHOD_VERSIONS,
     RESULTS_VERSION,
@@ -26,28 +41,46 @@ from mindist_paper.evaluation.cell import (
     method_versions,
 )
 from mindist_paper.evaluation.runner import distinct, run
+from mindist_paper.evaluation.store import Store, as_parquet, kept_samples
 from mindist_paper.experiments.experiment import Experiment, Rows
-from mindist_paper.experiments.material import draw_figure1, material
-from mindist_paper.experiments.output import Output, as_json, read_json, rows_as_parquet
-from mindist_paper.experiments.profiles import SIZES, THEOREM_SIZES
+from mindist_paper.experiments.profiles import SHOWN_EPSILON, SIZES, THEOREM_SIZES
 from mindist_paper.experiments.registry import EXPERIMENTS
-from mindist_paper.report.figures import describe_figure, draw_figure, save_png_and_svg
-from mindist_paper.report.losses import loss_sentences, loss_tables, panel_losses
-from mindist_paper.report.page import Page, Section, write_page
-from mindist_paper.report.table import Table, experiment_tables, tables_in_markdown
+from mindist_paper.report import (
+    Images,
+    Material,
+    Page,
+    Panel,
+    Posteriors,
+    Section,
+    Table,
+    Trajectories,
+    describe_figure,
+    draw_figure,
+    experiment_tables,
+    panel_losses,
+    save_png_and_svg,
+    tables_in_markdown,
+    write_page,
+)
 
+MARKER = "mindist-reproduce.json"
 LIBRARIES = (
-    "torch",
-    "sbi",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "zuko",
-    "pandas",
-    "matplotlib",
-    "tabpfn",
+    *("torch", "sbi", "numpy", "scipy", "scikit-learn"),
+    *("zuko", "pandas", "matplotlib", "tabpfn"),
 )
 MOLECULES = {"hsp90": "HSP90", "synthetic": "synthetic chain"}
+SHOWN_METHODS = ("npe", "mds-rf", "mds", "oracle")  # whose posteriors are drawn
+PARAMETERS = {
+    "gaussian": (r"$\theta_1$", r"$\theta_2$"),
+    "oup": (r"$\theta_1$", r"$\theta_2$"),
+    "sir": (r"$\beta$", r"$\gamma$"),
+    "cryo_em": ("conformation",),
+}
+NUM_IMAGES, NUM_TRAJECTORIES = 8, 12
+
+
+class OutputError(ValueError):
+    """The folder belongs to something else."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +88,7 @@ class Request:
     """What was asked for.
 
     Arguments:
-        names: Of experiments, in order.
+        names: Names of experiments, in order.
         profile: One of `PROFILES`.
         seeds: How many repetitions with other simulations and test datasets.
         out: Where results go.
@@ -71,7 +104,7 @@ class Request:
     everything: bool = False
 
     def command(self, name: str) -> str:
-        """A command line that gives the results of one experiment, or of all.
+        """Return a command line that gives the results of one experiment, or of all.
 
         An absolute folder is left out: it means nothing on another machine.
         """
@@ -98,7 +131,7 @@ class Result:
 
 
 def default_folder(profile: str) -> Path:
-    """Where results go unless said otherwise."""
+    """Return where results go unless said otherwise."""
     return Path("results/reproduce") / profile
 
 
@@ -112,11 +145,11 @@ def reproduce(
         say: Called with a line for people at each step.
         progress: Whether the runner shows its jobs.
     """
-    output = Output(request.out, request.profile)
-    results = []
+    claim(request.out, request.profile)
+    store, results = Store(request.out / "store"), []
     for count, name in enumerate(request.names, 1):
         say(f"[{count}/{len(request.names)}] {name}: {EXPERIMENTS[name].shows}")
-        result = run_experiment(EXPERIMENTS[name], request, output, progress=progress)
+        result = run_experiment(EXPERIMENTS[name], request, store, progress=progress)
         if result.skipped is not None:
             say(f"  skipped: {result.skipped}")
         else:
@@ -124,20 +157,66 @@ def reproduce(
             say(f"  {result.section.seconds:.0f} s, in {result.folder}")
         results.append(result)
     if request.everything:
-        seconds = sum(result.section.seconds or 0.0 for result in results)
-        output.write(request.out / "README.md", contents(request, results).encode())
-        path = write_page(page(request, results, seconds), index(request))
+        write(request.out / "README.md", contents(request, results).encode())
+        path = write_page(page(request, results), request.out / "index.html")
         say(f"Everything on one page: {path}")
     return results
 
 
-def index(request: Request) -> Path:
-    """The page of a request."""
-    return request.out / "index.html"
+def claim(folder: Path, profile: str) -> None:
+    """Mark a new folder as one for results of a profile; refuse one that is something else."""
+    marker = folder / MARKER
+    mine = {"kind": "mindist reproduce", "results": RESULTS_VERSION, "profile": profile}
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"--out: expected a folder, got the file {folder}.")
+    if marker.is_file():
+        found = read_json(marker)
+        if not isinstance(found, dict) or found.get("kind") != mine["kind"]:
+            raise OutputError(
+                f"--out: {marker} is damaged. If {folder} holds results of mindist, delete this "
+                "one file to go on with them; else choose another folder."
+            )
+        if found.get("results") != RESULTS_VERSION:
+            raise OutputError(
+                f"--out: {folder} holds results of version {found.get('results')}, this mindist "
+                f"computes version {RESULTS_VERSION}, whose files differ. Choose another folder."
+            )
+        if found.get("profile") != profile:
+            raise OutputError(
+                f"--out: {folder} holds results of the profile '{found.get('profile')}', not "
+                f"'{profile}'. Choose another folder, or give --profile {found.get('profile')}."
+            )
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise OutputError(
+            f"--out: {folder} is not empty and was not made by mindist (no {MARKER}). Choose a new "
+            "or an empty folder."
+        )
+    else:
+        write(marker, as_json(mine))
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, and its folder."""
+    with room_for(path.parent, path.name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file, None if there is none or it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def as_json(value: Any) -> bytes:
+    """Return indented JSON, UTF-8, with a final line break."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def run_experiment(
-    experiment: Experiment, request: Request, output: Output, *, progress: bool
+    experiment: Experiment, request: Request, store: Store, *, progress: bool
 ) -> Result:
     """Compute, draw and write one experiment."""
     reason = None if experiment.unavailable is None else experiment.unavailable()
@@ -146,51 +225,49 @@ def run_experiment(
         return Result(section, None, reason)
     start = time.perf_counter()
     cells = distinct(experiment.cells(request.profile, request.seeds))
-    reused = sum(cell in output.store for cell in cells)
-    rows = compute(experiment, cells, request, output, progress=progress)
+    reused = sum((store.cells / f"{cell.address}.parquet").exists() for cell in cells)
+    rows = compute(experiment, cells, request, store, progress=progress)
     shown = rows if experiment.prepare is None else experiment.prepare(rows)
     anchors = experiment.anchors if anchors_hold(cells) else {}
-    folder = output.place(experiment.name)
-    lost = panel_losses(experiment.panels, shown)
-    figure = draw(experiment, cells, shown, anchors, request.profile, output)
+    folder = request.out / experiment.name
+    losses, lost_tables = panel_losses(experiment.panels, shown)
     section = replace(
         bare_section(experiment, request),
-        figure=figure,
+        figure=draw(experiment, cells, shown, anchors, request, store),
         alt=describe_figure(experiment.panels, shown),
         tables=experiment_tables(experiment.panels, shown, anchors),
         verdict="" if experiment.verdict is None else experiment.verdict(shown),
-        losses=loss_sentences(lost),
+        losses=losses,
         seconds=time.perf_counter() - start,
     )
     settings = configuration(experiment, request, cells, reused, section)
     if reused == len(cells):
         settings = as_first_computed(settings, read_json(folder / "config.json"))
     section = replace(section, configuration=settings, seconds=settings["seconds"])
-    output.write(folder / "rows.parquet", rows_as_parquet(rows))
-    tables = markdown(experiment, section, loss_tables(lost), anchors)
-    output.write(folder / "table.md", tables.encode())
-    output.write(folder / "config.json", as_json(section.configuration))
+    write(folder / "rows.parquet", as_parquet(rows))
+    write(folder / "table.md", markdown(section, lost_tables, settings).encode())
+    write(folder / "config.json", as_json(settings))
     return Result(section, folder)
 
 
 def compute(
-    experiment: Experiment,
-    cells: Sequence[Cell],
-    request: Request,
-    output: Output,
-    *,
-    progress: bool,
+    experiment: Experiment, cells: Sequence[Cell], request: Request, store: Store, *, progress: bool
 ) -> Rows:
-    """The rows of the experiment's cells, or its own."""
+    """Return the rows of the experiment's cells, or its own."""
     if experiment.own_rows is None:
-        return run(cells, output.store, request.workers, progress=progress)
-    make = experiment.own_rows
-    key = [asdict(THEOREM_SIZES[request.profile]), request.seeds, METHOD_VERSIONS]
-    return output.own_rows(experiment.name, key, lambda: make(request.profile, request.seeds))
+        return run(cells, store, request.workers, progress=progress)
+    sizes = asdict(THEOREM_SIZES[request.profile])
+    key = [RESULTS_VERSION, experiment.name, sizes, request.seeds, METHOD_VERSIONS]
+    address = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    rows = store.find(address)
+    if rows is None:
+        rows = experiment.own_rows(request.profile, request.seeds)
+        store.write(address, rows)
+    return rows
 
 
 def anchors_hold(cells: Sequence[Cell]) -> bool:
-    """Whether published values are about the same thing: N = 100, and HSP90, not the chain."""
+    """Return whether published values are about the same: N = 100, and HSP90, not the chain."""
     options = [cell.bank.options for cell in cells]
     return all(o.get("molecule", "hsp90") == "hsp90" and "num_obs" not in o for o in options)
 
@@ -200,25 +277,71 @@ def draw(
     cells: Sequence[Cell],
     shown: Rows,
     anchors: Any,
-    profile: str,
-    output: Output,
+    request: Request,
+    store: Store,
 ) -> Path:
-    """Write the figure as PNG and SVG, and return the second."""
-    stem = output.folder / experiment.name / "figure"
+    """Write the figure as PNG and SVG, and return the path of the second."""
+    stem = request.out / experiment.name / "figure"
     if experiment.illustration == "figure1":
-        return draw_figure1(profile, stem)[1]
+        return draw_figure1(request.profile, stem)
     figure = draw_figure(
         experiment.panels,
         shown,
         title=experiment.title,
         anchors=anchors,
-        material=material(cells, output.store),
+        material=lambda panel: material(panel, cells, store),
     )
     return save_png_and_svg(figure, stem)[1]
 
 
+def draw_figure1(profile: str, stem: Path) -> Path:
+    """Draw the paper's Figure 1 as PNG and SVG; return the path of the second."""
+    with one_thread():
+        task = GaussianTask()
+        sizes = Sizes(simulations=SIZES[profile]["gaussian"].simulations)
+        methods = train_demo(task, sizes)
+        draw_demo(task, methods, stem.with_suffix(".png"))
+        return draw_demo(task, methods, stem.with_suffix(".svg"))
+
+
+def material(panel: Panel, cells: Sequence[Cell], store: Store) -> Material | None:
+    """Return what a panel draws besides rows: posteriors, sample images, or time series."""
+    shown = [c for c in cells if c.test.epsilon == SHOWN_EPSILON and c.bank.seed == 0]
+    if not shown:
+        return None
+    if panel.metric == "posterior":
+        return posteriors(shown, store)
+    data = make_datasets(shown[0].bank, shown[0].test)
+    replaced = (data.x_obs != data.x_clean).flatten(2).any(-1)
+    if panel.metric == "images":
+        name = MOLECULES[str(shown[0].bank.options.get("molecule"))]
+        pictures = {name: data.x_clean[~replaced], "contamination": data.x_obs[replaced]}
+        return Images({k: v[:NUM_IMAGES] for k, v in pictures.items() if len(v)})
+    which = int(replaced.sum(1).argmax())  # a dataset that has both, where few are contaminated
+    wrong = replaced[which]
+    series = {"clean": data.x_clean[which][~wrong], "contaminated": data.x_obs[which][wrong]}
+    step = getattr(make_task(shown[0].bank), "step", 1.0)
+    return Trajectories({k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}, step)
+
+
+def posteriors(cells: Sequence[Cell], store: Store) -> Posteriors | None:
+    """Return the posteriors of the first datasets by several methods."""
+    kept = {}
+    for cell in cells:
+        usual = cell.test.contamination.get("delta", 3.0) == 3.0
+        rows = store.find(cell.address)
+        if usual and cell.recipe.method in SHOWN_METHODS and rows is not None:
+            kept[cell.recipe.method] = kept_samples(rows)
+    kept = {method: frame for method, frame in kept.items() if len(frame)}
+    if not kept:
+        return None
+    samples = {method: list(frame.samples) for method, frame in kept.items()}
+    theta = list(next(iter(kept.values())).theta)
+    return Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
+
+
 def bare_section(experiment: Experiment, request: Request) -> Section:
-    """What is known of an experiment before it ran."""
+    """Return what is known of an experiment before it ran."""
     shows = experiment.shows[:1].upper() + experiment.shows[1:] + "."
     return Section(
         name=experiment.name,
@@ -230,17 +353,15 @@ def bare_section(experiment: Experiment, request: Request) -> Section:
 
 
 def configuration(
-    experiment: Experiment,
-    request: Request,
-    cells: Sequence[Cell],
-    reused: int,
-    section: Section,
+    experiment: Experiment, request: Request, cells: Sequence[Cell], reused: int, section: Section
 ) -> dict[str, Any]:
-    """Everything that says how the results came about, without names of hosts or folders."""
-    banks = {canonical(cell.bank): asdict(cell.bank) for cell in cells}
-    recipes = {canonical(cell.recipe): asdict(cell.recipe) for cell in cells}
-    tests = {canonical(cell.test): asdict(cell.test) for cell in cells}
-    molecules = {b["options"].get("molecule") for b in banks.values()} - {None}
+    """Return everything that says how the results came about, without names of hosts or folders."""
+
+    def different(specs: Sequence[Any]) -> list[dict[str, Any]]:
+        return list({canonical(spec): asdict(spec) for spec in specs}.values())
+
+    options = [cell.bank.options for cell in cells]
+    molecules = {str(own["molecule"]) for own in options if "molecule" in own}
     return {
         "experiment": experiment.name,
         "source": experiment.source,
@@ -258,28 +379,27 @@ def configuration(
         "notes": list(experiment.notes),
         "published_values": experiment.anchors_source if anchors_hold(cells) else "",
         "molecules": sorted(MOLECULES[m] for m in molecules),
-        "banks": list(banks.values()),
-        "recipes": list(recipes.values()),
-        "tests": list(tests.values()),
+        "banks": different([cell.bank for cell in cells]),
+        "recipes": different([cell.recipe for cell in cells]),
+        "tests": different([cell.test for cell in cells]),
         "theorem_sizes": asdict(THEOREM_SIZES[request.profile]) if not cells else None,
         "versions": versions(),
     }
 
 
 def as_first_computed(settings: dict[str, Any], before: Any) -> dict[str, Any]:
-    """The time and the command of the run that computed all, where this one only drew it again."""
+    """Take time and command from the run that computed all, where this one only drew it again."""
     told = ("command", "seconds", "workers", "cores", "cells_already_stored")
-    same = ("experiment", "profile", "seeds", "results_version", "banks", "recipes", "tests")
+    same = ("experiment", "profile", "seeds", "results_version", "method_versions")
     settled = json.loads(json.dumps(settings))
-    if not isinstance(before, dict) or any(settled[k] != before.get(k) for k in same):
-        return settings
-    if settled["method_versions"] != before.get("method_versions", {}):  # {}: before there were any
+    specs = ("banks", "recipes", "tests")
+    if not isinstance(before, dict) or any(settled[k] != before.get(k) for k in (*same, *specs)):
         return settings
     return {**settings, **{name: before[name] for name in told if name in before}}
 
 
 def contents(request: Request, results: Sequence[Result]) -> str:
-    """All experiments in Markdown: what each shows, its verdict, where its table and figure are."""
+    """Return the list of all experiments in Markdown, with verdicts and links."""
     lines = [
         f"# The paper reproduced, profile {request.profile}",
         f"    {request.command('all')}",
@@ -291,53 +411,47 @@ def contents(request: Request, results: Sequence[Result]) -> str:
         section = result.section
         lines += [f"## {section.title}", f"{section.shows} ({section.source})", section.verdict]
         if result.folder is not None:
-            name = section.name
             lines += [
-                f"[Tables, and where MDS loses]({name}/table.md)",
-                f"![{section.title}]({name}/figure.png)",
+                f"[Tables, and where MDS loses]({section.name}/table.md)",
+                f"![{section.title}]({section.name}/figure.png)",
             ]
     return "\n\n".join(lines) + "\n"
 
 
-def markdown(experiment: Experiment, section: Section, lost: Sequence[Table], anchors: Any) -> str:
-    """The tables of an experiment and of what is lost, with the command and the verdict."""
+def markdown(section: Section, lost: Sequence[Table], settings: dict[str, Any]) -> str:
+    """Return the tables of an experiment and of what is lost, with command and verdict."""
     head = [
-        f"# {experiment.title}",
-        f"{section.shows} ({experiment.source})",
+        f"# {section.title}",
+        f"{section.shows} ({section.source})",
         f"    {section.command}",
         section.verdict,
         "![Figure](figure.png)",
     ]
-    if anchors and experiment.anchors_source:
-        head.append(f"Published values: {experiment.anchors_source}")
-    tables = tables_in_markdown([*section.tables, *lost], section.losses)
-    return "\n\n".join([*head, tables])
+    if settings["published_values"]:
+        head.append(f"Published values: {settings['published_values']}")
+    return "\n\n".join([*head, tables_in_markdown([*section.tables, *lost], section.losses)])
 
 
-def page(request: Request, results: Sequence[Result], seconds: float) -> Page:
-    """The page of all experiments."""
+def page(request: Request, results: Sequence[Result]) -> Page:
+    """Return the page of all experiments."""
     facts = {
         "Profile": f"{request.profile} ({sizes_in_words(request.profile)})",
         "Seeds": str(request.seeds),
         "Machine": f"{os.cpu_count()} cores, {request.workers} workers, {platform.machine()}",
     }
-    return Page(
-        [result.section for result in results],
-        command=request.command("all"),
-        versions=versions(),
-        seconds=seconds,
-        facts=facts,
-    )
+    sections = [result.section for result in results]
+    seconds = sum(section.seconds or 0.0 for section in sections)
+    return Page(sections, request.command("all"), versions(), seconds, facts)
 
 
 def sizes_in_words(profile: str) -> str:
-    """Training and test datasets of each task."""
+    """Return how many training and test datasets each task has."""
     sizes = SIZES[profile]
     return ", ".join(f"{name} {s.simulations:,} + {s.datasets}" for name, s in sizes.items())
 
 
 def versions() -> dict[str, str]:
-    """Of the package, of Python and of what results depend on."""
+    """Return the versions of the package, of Python and of what results depend on."""
     found = {"mindist": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         try:
@@ -347,4 +461,4 @@ def versions() -> dict[str, str]:
     return found
 
 
-__all__ = ["Request", "Result", "default_folder", "reproduce", "run_experiment"]
+__all__ = ["OutputError", "Request", "Result", "claim", "default_folder", "reproduce"]

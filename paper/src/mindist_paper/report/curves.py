@@ -2,24 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
-from mindist_paper.report.horizontal import Horizontal
-from mindist_paper.report.statistics import Point, Rows, summarise
-from mindist_paper.report.style import Style, metric_label, quantity_label, series_styles
+from mindist_paper.report.statistics import Point, Rows, by_level, summarise
+from mindist_paper.report.style import metric_label, quantity_label, series_styles, text
 
 PUBLISHED = "published value"
 """Legend entry of the hollow markers."""
 
-FEWEST_DECADES = 2.0
-"""A log axis that spans fewer decades is labelled between the powers of ten as well."""
+LOGARITHMIC = ("num_obs", "dim", "bandwidth", "num_simulations", "outlier", "small_epsilon")
+"""Columns that the paper spaces by factors."""
 
-MOST_DECADES = 9
-"""A log axis shows no more than this below its largest mean: what is smaller is as good as 0."""
+SPREAD = 0.5  # share of the smallest gap between settings over which error bars stand side by side
+CLOSEST_TICKS = 0.115  # ticks nearer than this share of the axis have no label
+MOST_LETTERS, SLANTED = 30, {"rotation": 30, "ha": "right"}  # more letters stand at an angle
+FEWEST_DECADES = 2.0  # a log axis with fewer is labelled between the powers of ten as well
+MOST_DECADES = 9  # below the largest mean of a log axis: what is smaller is as good as 0
+ALPHA = 0.05  # the level of the test in the paper (section 3)
+NOMINAL: Mapping[str, Any] = {
+    "color": "#555555",
+    "linewidth": 1,
+    "linestyle": (0, (4, 3)),
+    "zorder": 1,
+}
+
+
+class Horizontal:
+    """Where settings stand on a horizontal axis: numbers at their value, words side by side.
+
+    Arguments:
+        by: The column.
+        settings: Its values.
+    """
+
+    def __init__(self, by: str, settings: Iterable[Any]) -> None:
+        settings = list(dict.fromkeys(settings))
+        self.ordered = all(isinstance(at, int | float | np.number) for at in settings)
+        settings = sorted(settings) if self.ordered else settings
+        self.log = bool(self.ordered and by in LOGARITHMIC and settings and settings[0] > 0)
+        places = settings if self.ordered else range(len(settings))
+        self.places = {
+            at: math.log(place) if self.log else float(place)
+            for at, place in zip(settings, places, strict=True)
+        }
+
+    def at(self, setting: Any, offset: float = 0.0) -> float:
+        """Return the coordinate of a setting, moved sideways."""
+        place = self.places[setting] + offset
+        return math.exp(place) if self.log else place
+
+    def offsets(self, count: int) -> list[float]:
+        """Return how far to move each of so many lines."""
+        gaps = np.diff(sorted(self.places.values()))
+        width = SPREAD * float(gaps.min()) if len(gaps) else 0.5
+        return [width * ((i + 0.5) / count - 0.5) for i in range(count)]
+
+    def set_ticks(self, axes: Any) -> None:
+        """Put a tick at each setting, with a label where there is room for it."""
+        if self.log:
+            axes.set_xscale("log")
+        places = list(self.places.values())
+        span = (places[-1] - places[0]) or 1.0
+        labels: list[str] = []
+        last = -math.inf
+        for setting, place in self.places.items():
+            room = (place - last) / span >= CLOSEST_TICKS
+            labels.append(text(setting) if room else "")
+            last = place if room else last
+        ticks = [self.at(setting) for setting in self.places]
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        # A setting that few lines have may stand outside their range.
+        low, high = axes.get_xlim()
+        axes.set_xlim(min(low, ticks[0]), max(high, ticks[-1]))
+        crowded = not self.ordered and sum(map(len, labels)) > MOST_LETTERS
+        axes.set_xticklabels(labels, **(SLANTED if crowded else {}))
 
 
 def plot_curves(
@@ -32,10 +94,10 @@ def plot_curves(
     anchors: Mapping[Any, Mapping[float, float]] | None = None,
     log: bool = False,
 ) -> Any:
-    """Means over test datasets with standard errors, a line for each method.
+    """Draw means over test datasets with standard errors, a line for each method.
 
     Points of different methods are moved apart by a fraction of the gap between settings. Published
-    values are hollow, larger and without a line.
+    values are hollow, larger and without a line. Rejection rates have a line at the level.
 
     Arguments:
         axes: Matplotlib axes.
@@ -56,30 +118,61 @@ def plot_curves(
         'RMSE of the posterior mean'
     """
     points = summarise(rows, metric, by, series)
+    axes.set(xlabel=quantity_label(by), ylabel=metric_label(metric))
     if not points:
-        return say_no_results(axes, metric, by)
-    styles = series_styles(series, list(points))
+        axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", va="center")
+        axes.set(xticks=[], yticks=[])
+        return axes
+    drawn = points
     if log:
-        positive = {name: tuple(p for p in own if p.mean > 0) for name, own in points.items()}
-        plot_points(axes, positive, styles, by, anchors or {})
-        set_log(axes, positive)
+        drawn = {name: tuple(p for p in own if p.mean > 0) for name, own in points.items()}
         if any(p.mean == 0 for own in points.values() for p in own):
             axes.annotate("zeros are not drawn", (0.02, 0.02), xycoords="axes fraction", size=8)
-    else:
-        plot_points(axes, points, styles, by, anchors or {})
-    axes.set(xlabel=quantity_label(by), ylabel=metric_label(metric))
+    _plot_points(axes, drawn, by, series, anchors or {})
+    if log:
+        _set_log(axes, [p.mean for own in drawn.values() for p in own])
+    if metric == "detected" and by == "alpha":
+        axes.axline((0, 0), slope=1, **NOMINAL)
+    elif metric == "detected":
+        axes.axhline(ALPHA, **NOMINAL)
+        axes.annotate(
+            f"α = {ALPHA:g}",
+            (1, ALPHA),
+            xycoords=("axes fraction", "data"),
+            xytext=(-2, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=9,
+            color="#333333",
+        )
+        axes.set_ylim(-0.03, 1.03)
     return axes
 
 
-def plot_points(
+def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:
+    """Draw the coverage of credible intervals by their level; a calibrated one is the diagonal.
+
+    Arguments:
+        axes: Matplotlib axes.
+        rows: Rows of one setting, with columns "coverage_50" to "coverage_95".
+        series: The column with a line for each value.
+    """
+    plot_curves(axes, by_level(rows), "coverage", "level", series=series)
+    axes.axline((0, 0), slope=1, **NOMINAL)
+    axes.set(xlim=(0.44, 1.0), ylim=(-0.03, 1.03))
+    return axes
+
+
+def _plot_points(
     axes: Any,
     points: Mapping[Any, Sequence[Point]],
-    styles: Mapping[Any, Style],
     by: str,
-    anchors: Mapping[Any, Mapping[float, float]] | None = None,
-) -> Any:
-    """Lines with error bars, published values, and the settings as ticks."""
-    horizontal = Horizontal.of(by, [p.at for own in points.values() for p in own])
+    series: str,
+    anchors: Mapping[Any, Mapping[float, float]],
+) -> None:
+    """Draw lines with error bars, published values, and the settings as ticks."""
+    horizontal = Horizontal(by, [p.at for own in points.values() for p in own])
+    styles = series_styles(series, list(points))
     for name, offset in zip(points, horizontal.offsets(len(points)), strict=True):
         style, own = styles[name], points[name]
         bars = [[p.mean - p.low for p in own], [p.high - p.mean for p in own]]
@@ -97,58 +190,39 @@ def plot_points(
             elinewidth=1.3,
             capsize=2.5,
         )
-        published = {horizontal.find(at): v for at, v in (anchors or {}).get(name, {}).items()}
-        published.pop(None, None)
-        if published:
-            plot_published(axes, horizontal, published, offset, style)
-    return horizontal.set_ticks(axes)
+        published = anchors.get(name, {})
+        known = [(at, v) for at in horizontal.places for a, v in published.items() if a == at]
+        if known:
+            axes.plot(
+                [horizontal.at(at, offset) for at, _ in known],
+                [value for _, value in known],
+                linestyle="none",
+                marker=style.marker,
+                markersize=1.6 * style.size,
+                markerfacecolor="none",
+                markeredgecolor=style.colour,
+                markeredgewidth=1.3,
+                label=f"_{PUBLISHED}",  # hidden: the figure has one entry for all methods
+                zorder=4,
+            )
+    if horizontal.places:
+        horizontal.set_ticks(axes)
 
 
-def plot_published(
-    axes: Any,
-    horizontal: Horizontal,
-    published: Mapping[Any, float],
-    offset: float,
-    style: Style,
-) -> Any:
-    """Hollow markers in the colour and shape of their method."""
-    axes.plot(
-        [horizontal.at(at, offset) for at in published],
-        list(published.values()),
-        linestyle="none",
-        marker=style.marker,
-        markersize=1.6 * style.size,
-        markerfacecolor="none",
-        markeredgecolor=style.colour,
-        markeredgewidth=1.3,
-        label=f"_{PUBLISHED}",  # hidden: the figure has one entry for all methods
-        zorder=4,
-    )
-    return axes
-
-
-def set_log(axes: Any, points: Mapping[Any, Sequence[Point]]) -> Any:
-    """A logarithmic vertical axis, with enough labels on it."""
+def _set_log(axes: Any, means: Sequence[float]) -> None:
+    """Make the vertical axis logarithmic, with enough labels on it."""
     axes.set_yscale("log", nonpositive="clip")
-    means = [p.mean for own in points.values() for p in own if p.mean > 0]
-    if means:
-        low, high = axes.get_ylim()
-        floor = max(means) / 10**MOST_DECADES
-        if min(means) < floor:
-            high = 10 * max(means)  # the margin was a share of the whole range
-        axes.set_ylim(max(low, min(means) / 3, floor), high)  # a bar may reach 0
-        if np.log10(max(means) / min(means)) < FEWEST_DECADES:
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.yaxis.set_major_formatter("{x:g}")
-            axes.yaxis.set_minor_formatter(NullFormatter())
-    return axes
+    if not means:
+        return
+    low, high = axes.get_ylim()
+    floor = max(means) / 10**MOST_DECADES
+    if min(means) < floor:
+        high = 10 * max(means)  # the margin was a share of the whole range
+    axes.set_ylim(max(low, min(means) / 3, floor), high)  # a bar may reach 0
+    if np.log10(max(means) / min(means)) < FEWEST_DECADES:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def say_no_results(axes: Any, metric: str, by: str) -> Any:
-    """Empty axes that say so."""
-    axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", va="center")
-    axes.set(xlabel=quantity_label(by), ylabel=metric_label(metric), xticks=[], yticks=[])
-    return axes
-
-
-__all__ = ["PUBLISHED", "plot_curves", "plot_points", "say_no_results"]
+__all__ = ["PUBLISHED", "Horizontal", "plot_coverage", "plot_curves"]

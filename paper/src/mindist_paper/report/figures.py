@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,7 @@ from matplotlib.lines import Line2D
 from mindist.report import plot_images
 from mindist.report.style import figure_style
 from mindist.storage import write_whole
-from mindist_paper.report.coverage import plot_coverage
-from mindist_paper.report.curves import PUBLISHED, plot_curves
-from mindist_paper.report.detection import ALPHA, plot_rejections
+from mindist_paper.report.curves import PUBLISHED, plot_coverage, plot_curves
 from mindist_paper.report.kept import (
     Images,
     Posteriors,
@@ -33,8 +32,7 @@ from mindist_paper.report.kept import (
     plot_posterior_samples,
     plot_trajectories,
 )
-from mindist_paper.report.panel import Anchors, Panel, panel_anchors
-from mindist_paper.report.statistics import Rows, select, summarise
+from mindist_paper.report.statistics import MATERIAL, Anchors, Panel, Rows, select, summarise
 from mindist_paper.report.style import (
     capital,
     metric_label,
@@ -47,22 +45,13 @@ from mindist_paper.report.style import (
 Material = Posteriors | Images | Trajectories
 """What the panels "posterior", "images" and "trajectories" draw in place of rows."""
 
-CURVES_IN_A_ROW, POSTERIORS_IN_A_ROW = 3, 4
-WIDTH, HEIGHT = 4.3, 3.5
-"""Inches of a panel of curves: three are as wide as a page of the report."""
+Slot = tuple[Callable[[Any], Any], str]
+"""A function that draws on axes, and their title."""
 
-LEGEND_HEIGHT = 0.9
+CURVES_IN_A_ROW, POSTERIORS_IN_A_ROW = 3, 4
+WIDTH, HEIGHT, LEGEND_HEIGHT = 4.3, 3.5, 0.9  # inches; three panels are as wide as a page
 LEGEND_COLUMNS_PER_PANEL = 2
 LEGEND_HANDLE, LEGEND_LETTER = 0.75, 0.075  # inches at 10 points, spaces included
-MATERIAL_METRICS = ("posterior", "images", "trajectories")
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One pair of axes: a function that draws on them, and their title."""
-
-    draw: Callable[[Any], Any]
-    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,8 +60,8 @@ class Strip:
 
     Arguments:
         slots: What is drawn, from left to right and from top to bottom.
-        title: Above all of them.
-        height: Of one line of axes, in inches.
+        title: Title above all of them.
+        height: Height of one line of axes, in inches.
         columns: How many fit on a line; 0 for as many as the figure has columns of curves.
     """
 
@@ -88,7 +77,7 @@ class Strip:
 
     @property
     def total_height(self) -> float:
-        """Of all lines and the title, in inches."""
+        """Height of all lines and the title, in inches."""
         return self.height * self.lines + (0.3 if self.title else 0.0)
 
 
@@ -99,18 +88,16 @@ def draw_figure(
     title: str = "",
     anchors: Anchors | None = None,
     material: Callable[[Panel], Material | None] | None = None,
-    alpha: float = ALPHA,
 ) -> Figure:
-    """One figure for all panels of an experiment.
+    """Draw one figure for all panels of an experiment.
 
     Arguments:
         panels: In reading order.
         rows: One row for each test dataset, method, setting and seed.
-        title: Above the figure.
-        anchors: Published values, metric -> method -> value of `by` -> number.
+        title: Title above the figure.
+        anchors: Published values, metric -> method -> epsilon -> number.
         material: For a panel "posterior", "images" or "trajectories", what to draw; a panel without
             material is left out.
-        alpha: Level of the test, for rejection rates.
 
     Example:
         >>> import pandas as pd
@@ -118,13 +105,12 @@ def draw_figure(
         ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
         ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
         ... )
-        >>> from mindist_paper.report import Panel
         >>> figure = draw_figure([Panel("rmse")], rows, title="Errors")
         >>> figure.axes[0].get_xlabel()
         'contaminated fraction ε'
     """
     with figure_style():
-        strips = list(layout(panels, rows, anchors or {}, material, alpha))
+        strips = list(_layout(panels, rows, anchors or {}, material or (lambda panel: None)))
         columns = max((len(strip.slots) for strip in strips if not strip.columns), default=1)
         widest = max((strip.columns for strip in strips), default=0)
         width = WIDTH * max(columns, 2 if widest < CURVES_IN_A_ROW else CURVES_IN_A_ROW)
@@ -135,30 +121,34 @@ def draw_figure(
         if title:
             figure.suptitle(title, fontsize=14, fontweight="bold")
         if strips:
-            draw_strips(figure, strips, columns)
-        add_legend(figure, int(width / WIDTH * LEGEND_COLUMNS_PER_PANEL))
-        freeze_layout(figure)
+            _draw_strips(figure, strips, columns)
+        _add_legend(figure, int(width / WIDTH * LEGEND_COLUMNS_PER_PANEL))
+        _freeze_layout(figure)
     return figure
 
 
-def layout(
+def _layout(
     panels: Sequence[Panel],
     rows: Rows,
     anchors: Anchors,
-    material: Callable[[Panel], Material | None] | None,
-    alpha: float,
+    material: Callable[[Panel], Material | None],
 ) -> Iterator[Strip]:
-    """The rows of axes of a figure; four panels of curves stand two by two."""
-    wide = [wide_strip(panel, rows, material) for panel in panels]
-    plain = sum(
-        strip is None and panel.metric not in MATERIAL_METRICS
+    """Yield the rows of axes of a figure; four panels of curves stand two by two."""
+    wide = [
+        _material_strip(panel, material(panel))
+        if panel.metric in MATERIAL
+        else _coverage_strip(panel, rows)
+        for panel in panels
+    ]
+    plain = [
+        strip is None and panel.metric not in MATERIAL
         for panel, strip in zip(panels, wide, strict=True)
-    )
-    in_a_row = 2 if plain == 4 else CURVES_IN_A_ROW
+    ]
+    in_a_row = 2 if sum(plain) == 4 else CURVES_IN_A_ROW
     curves: list[Slot] = []
-    for panel, strip in zip(panels, wide, strict=True):
-        if strip is None and panel.metric not in MATERIAL_METRICS:
-            curves.append(curve_slot(panel, rows, anchors, alpha))
+    for panel, strip, is_curve in zip(panels, wide, plain, strict=True):
+        if is_curve:
+            curves.append((partial(_draw_curves, panel, rows, anchors), panel.title))
         if curves and (strip is not None or len(curves) == in_a_row):
             yield Strip(tuple(curves))
             curves = []
@@ -168,102 +158,73 @@ def layout(
         yield Strip(tuple(curves))
 
 
-def curve_slot(panel: Panel, rows: Rows, anchors: Anchors, alpha: float) -> Slot:
-    """A panel with one pair of axes."""
-    own, published = select(rows, panel.where), panel_anchors(panel, anchors)
-
-    def draw(axes: Any) -> Any:
-        if panel.metric == "coverage":
-            return plot_coverage(axes, own, series=panel.series)
-        if panel.metric == "detected":
-            return plot_rejections(
-                axes, own, panel.by, series=panel.series, anchors=published, alpha=alpha
-            )
-        return plot_curves(
-            axes,
-            own,
-            panel.metric,
-            panel.by,
-            series=panel.series,
-            anchors=published,
-            log=panel.log,
-        )
-
-    return Slot(draw, panel.title)
-
-
-def wide_strip(
-    panel: Panel, rows: Rows, material: Callable[[Panel], Material | None] | None
-) -> Strip | None:
-    """A panel with several pairs of axes, or None for a panel with one."""
+def _draw_curves(panel: Panel, rows: Rows, anchors: Anchors, axes: Any) -> None:
+    """Draw a panel with one pair of axes."""
+    own = select(rows, panel.where)
     if panel.metric == "coverage":
-        return coverage_strip(panel, rows)
-    given = material(panel) if material and panel.metric in MATERIAL_METRICS else None
-    if isinstance(given, Posteriors) and len(given):
-        return posterior_strip(panel, given)
-    if isinstance(given, Images):
-        slot = Slot(lambda axes: plot_images(axes, given.rows))
-        return Strip((slot,), panel.title or "Sample images", 1.35 * len(given.rows), 1)
-    if isinstance(given, Trajectories):
-        slot = Slot(lambda axes: plot_trajectories(axes, given.series, given.step))
-        return Strip((slot,), panel.title or "Time series", 2.8, 1)
-    return None
+        plot_coverage(axes, own, series=panel.series)
+        return
+    how: dict[str, Any] = {"series": panel.series, "log": panel.log}
+    plot_curves(axes, own, panel.metric, panel.by, anchors=panel.published(anchors), **how)
 
 
-def coverage_strip(panel: Panel, rows: Rows) -> Strip | None:
-    """Coverage at every value of `by`, where the panel leaves it open."""
+def _coverage_strip(panel: Panel, rows: Rows) -> Strip | None:
+    """Return coverage at every value of `by`, where the panel leaves it open."""
+    if panel.metric != "coverage":
+        return None
     own = select(rows, panel.where)
     settings = sort_series(panel.by, list(own[panel.by].dropna().unique()))
     if len(settings) < 2 or panel.series == panel.by:
         return None
-
-    def slot(at: Any) -> Slot:
-        return Slot(
-            lambda axes: plot_coverage(axes, own[own[panel.by] == at], series=panel.series),
+    slots: list[Slot] = [
+        (
+            partial(plot_coverage, rows=own[own[panel.by] == at], series=panel.series),
             setting(panel.by, at),
         )
-
-    title = panel.title or "Coverage of credible intervals"
+        for at in settings
+    ]
     columns = len(settings) if len(settings) <= POSTERIORS_IN_A_ROW else CURVES_IN_A_ROW
-    return Strip([slot(at) for at in settings], title, 3.1, columns)
+    return Strip(slots, panel.title or "Coverage of credible intervals", 3.1, columns)
 
 
-def posterior_strip(panel: Panel, given: Posteriors) -> Strip:
-    """The posteriors of each dataset that was kept."""
-
-    def slot(i: int) -> Slot:
+def _material_strip(panel: Panel, given: Material | None) -> Strip | None:
+    """Return the axes of samples, images or series; None where there are none."""
+    if isinstance(given, Images):
+        slot = (partial(plot_images, rows=given.rows), "")
+        return Strip([slot], panel.title or "Sample images", 1.35 * len(given.rows), 1)
+    if isinstance(given, Trajectories):
+        slot = (partial(plot_trajectories, series=given.series, step=given.step), "")
+        return Strip([slot], panel.title or "Time series", 2.8, 1)
+    if given is None or not len(given):
+        return None
+    slots: list[Slot] = []
+    for i, theta in enumerate(given.theta):
         drawn = {method: samples[i] for method, samples in given.samples.items()}
-        title = given.titles[i] if given.titles else f"dataset {i + 1}"
-        return Slot(
-            lambda axes: plot_posterior_samples(axes, drawn, given.theta[i], given.names), title
-        )
-
-    slots = [slot(i) for i in range(len(given))]
-    columns = min(len(slots), POSTERIORS_IN_A_ROW)
-    return Strip(slots, panel.title or "Posteriors", 3.0, columns)
+        draw = partial(plot_posterior_samples, samples=drawn, theta=theta, names=given.names)
+        slots.append((draw, given.titles[i] if given.titles else f"dataset {i + 1}"))
+    return Strip(slots, panel.title or "Posteriors", 3.0, min(len(slots), POSTERIORS_IN_A_ROW))
 
 
-def draw_strips(figure: Figure, strips: Sequence[Strip], columns: int) -> None:
+def _draw_strips(figure: Figure, strips: Sequence[Strip], columns: int) -> None:
     """Draw every strip on a part of the figure of its own."""
     heights = [strip.total_height for strip in strips]
     parts = figure.subfigures(len(strips), 1, height_ratios=heights, squeeze=False)[:, 0]
     for part, strip in zip(parts, strips, strict=True):
-        if strip.title:
-            part.suptitle(strip.title, fontsize=12)
         grid = part.subplots(strip.lines, strip.columns or columns, squeeze=False)
         cells = list(grid.flat)
-        for axes, slot in zip(cells, strip.slots, strict=False):
-            slot.draw(axes)
-            axes.set_title(slot.title)
+        for axes, (draw, title) in zip(cells, strip.slots, strict=False):
+            draw(axes)
+            axes.set_title(title)
         for axes in cells[len(strip.slots) :]:
             axes.set_axis_off()
         if strip.title:
+            part.suptitle(strip.title, fontsize=12)
             for line in grid:
-                label_outside_only(line)
+                _label_outside_only(line)
 
 
-def label_outside_only(row: Sequence[Any]) -> None:
-    """Repeated labels of vertical axes stand at the first one only."""
+def _label_outside_only(row: Sequence[Any]) -> None:
+    """Keep repeated labels of vertical axes at the first one only."""
     if len({axes.get_ylabel() for axes in row}) == 1:
         for axes in row[1:]:
             axes.set_ylabel("")
@@ -271,8 +232,8 @@ def label_outside_only(row: Sequence[Any]) -> None:
                 axes.tick_params(labelleft=False)
 
 
-def add_legend(figure: Figure, columns: int) -> None:
-    """One legend for all axes: methods in their order, then what is published."""
+def _add_legend(figure: Figure, columns: int) -> None:
+    """Add one legend for all axes: methods in their order, then what is published."""
     handles: dict[str, Any] = {}
     published = False
     for axes in figure.axes:
@@ -292,23 +253,19 @@ def add_legend(figure: Figure, columns: int) -> None:
             markeredgewidth=1.3,
         )
     if handles:
+        widest = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, handles))
+        fitting = max(1, int(figure.get_figwidth() / widest))
         figure.legend(
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=min(len(handles), max(columns, 2), legend_columns(figure, handles)),
+            ncols=min(len(handles), max(columns, 2), fitting),
             frameon=False,
             handlelength=3.2,
         )
 
 
-def legend_columns(figure: Figure, labels: Iterable[str]) -> int:
-    """How many columns of a legend fit side by side, each as wide as the longest label."""
-    widest = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, labels))
-    return max(1, int(figure.get_figwidth() / widest))
-
-
-def freeze_layout(figure: Figure) -> None:
+def _freeze_layout(figure: Figure) -> None:
     """Lay out once and keep the places, rounded.
 
     The solver of the layout differs in the last bits from run to run, and the SVG's names of
@@ -346,35 +303,23 @@ def save_png_and_svg(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path
 
 
 def describe_figure(panels: Sequence[Panel], rows: Rows) -> str:
-    """What a figure shows, in words: its alternative text.
-
-    Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
-        ... )
-        >>> from mindist_paper.report import Panel
-        >>> "NPE" in describe_figure([Panel("rmse")], rows)
-        True
-    """
-    return " ".join(describe_panel(panel, rows) for panel in panels)
+    """Return what a figure shows, in words: its alternative text."""
+    return " ".join(_describe(panel, rows) for panel in panels)
 
 
-def describe_panel(panel: Panel, rows: Rows) -> str:
-    """One or two sentences on a panel: what is drawn, and the ends of the last setting."""
-    if panel.metric in MATERIAL_METRICS:
+def _describe(panel: Panel, rows: Rows) -> str:
+    """Say what is drawn on a panel, and which method is lowest and highest at the last setting."""
+    if panel.metric in MATERIAL:
         return f"{panel.title or panel.metric.capitalize()}."
     if panel.metric == "coverage":
         return "Empirical coverage of credible intervals against their nominal level."
     points = summarise(select(rows, panel.where), panel.metric, panel.by, panel.series)
     styles = series_styles(panel.series, list(points))
-    names = ", ".join(style.label for style in styles.values())
+    what = capital(metric_label(panel.metric))
     if not points:
-        return f"{capital(metric_label(panel.metric))}: no results."
-    sentence = (
-        f"{capital(metric_label(panel.metric))} against {quantity_label(panel.by)} for {names}."
-    )
+        return f"{what}: no results."
+    names = ", ".join(style.label for style in styles.values())
+    sentence = f"{what} against {quantity_label(panel.by)} for {names}."
     last = max(points.values(), key=len)[-1].at
     ends = sorted(
         (p.mean, styles[name].label) for name, own in points.items() for p in own if p.at == last

@@ -16,7 +16,7 @@ from mindist.report.page import render
 from mindist.storage import write_whole
 from mindist_paper.report.table import Table
 
-MEDIA_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+TITLE = "mindist: the paper, reproduced"
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,13 @@ class Section:
         shows: One line on what it shows.
         source: Where it stands in the paper.
         command: The command line that gives these results.
-        figure: The SVG or PNG file, or None where there is none.
+        figure: The SVG file, or None where there is none.
         alt: What the figure shows, in words.
         tables: The numbers.
         verdict: A line on agreement or disagreement with the paper, and why.
         losses: Where MDS loses to a baseline.
         configuration: JSON values, shown when opened.
-        seconds: Taken to compute, or None where all was already there.
-
-    Example:
-        >>> Section("gaussian", "The Gaussian task", verdict="As in the paper.").losses
-        ()
+        seconds: Seconds taken to compute, or None where nothing ran.
     """
 
     name: str
@@ -57,12 +53,11 @@ class Section:
 
     @property
     def image(self) -> str:
-        """Return the figure as an address that holds it; "" where there is none."""
+        """The figure as an address that holds it; "" where there is none."""
         if self.figure is None:
             return ""
-        media = MEDIA_TYPES[self.figure.suffix.lower()]
         content = base64.b64encode(self.figure.read_bytes()).decode("ascii")
-        return f"data:{media};base64,{content}"
+        return f"data:image/svg+xml;base64,{content}"
 
 
 @dataclass(frozen=True)
@@ -71,22 +66,16 @@ class Page:
 
     Arguments:
         sections: In reading order.
-        title: Of the page.
         command: The command line that made it.
-        versions: Of the package and of what it builds on.
-        seconds: Taken in all.
+        versions: Versions of the package and of what it builds on.
+        seconds: Seconds taken in all.
         facts: Other lines of the preamble, such as the profile and the machine.
-
-    Example:
-        >>> Page([Section("gaussian", "The Gaussian task")], seconds=60.0).command
-        'mindist reproduce all'
     """
 
     sections: Sequence[Section]
-    title: str = "mindist: the paper, reproduced"
     command: str = "mindist reproduce all"
     versions: Mapping[str, str] = field(default_factory=dict)
-    seconds: float | None = None
+    seconds: float = 0.0
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -101,26 +90,16 @@ def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, render_page(page).encode())
-    return path
-
-
-def render_page(page: Page) -> str:
-    """Return the text of the page; every text that comes from outside is escaped.
-
-    Example:
-        >>> html = render_page(Page([Section("gaussian", "The Gaussian task")]))
-        >>> html.startswith("<!DOCTYPE html>"), "The Gaussian task" in html
-        (True, True)
-    """
-    return render(
+    text = render(
         "experiments.html",
         "mindist_paper.report",
         page=page,
-        title=page.title,
+        title=TITLE,
         sections={section.name: section.title for section in page.sections},
         versions=page.versions,
     )
+    write_whole(path, text.encode())
+    return path
 
 
-__all__ = ["Page", "Section", "render_page", "write_page"]
+__all__ = ["Page", "Section", "write_page"]

@@ -12,10 +12,9 @@ to nothing at 0 and 1.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,51 @@ import numpy as np
 from mindist_paper.report.style import METRIC_LABELS, sort_series
 
 Rows = Any
-"""A pandas `DataFrame` with one row for each test dataset, method, setting and seed. Its methods
-are all that is used here: the library itself is not imported."""
+"""A pandas `DataFrame` with one row for each test dataset, method, setting and seed."""
+
+Anchors = Mapping[str, Mapping[str, Mapping[float, float]]]
+"""Published values by epsilon: metric -> method -> epsilon -> number."""
 
 RATES = ("detected", "adapted")
 """Columns of yes and no."""
 
-LEVEL_COLUMNS = {0.5: "coverage_50", 0.8: "coverage_80", 0.9: "coverage_90", 0.95: "coverage_95"}
+MATERIAL = ("posterior", "images", "trajectories")
+"""Panels that draw samples or data in place of rows."""
+
+LEVEL_COLUMNS = {"coverage_50": 0.5, "coverage_80": 0.8, "coverage_90": 0.9, "coverage_95": 0.95}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes: a column of the rows against another, a line for each method.
+
+    "coverage" (level by level) becomes a row of axes, one for each value of `by`; "posterior",
+    "images" and "trajectories" draw what the `material` of `draw_figure` gives for them.
+
+    Arguments:
+        metric: The column on the vertical axis, or one of the names above.
+        by: The column on the horizontal axis. Words are drawn side by side in the rows' order.
+        title: Title above the axes.
+        where: Only rows with these values; a list of values lets through each of them.
+        log: Whether the vertical axis is logarithmic.
+        series: The column that has a line for each of its values.
+
+    Example:
+        >>> Panel("rmse", where={"task": "oup"}, log=True).by
+        'epsilon'
+    """
+
+    metric: str
+    by: str = "epsilon"
+    title: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    log: bool = False
+    series: str = "method"
+
+    def published(self, anchors: Anchors) -> Mapping[Any, Mapping[float, float]]:
+        """Return the published values that belong here; values by epsilon stay off other axes."""
+        fits = self.series == "method" and self.by == "epsilon"
+        return anchors.get(self.metric, {}) if fits else {}
 
 
 @dataclass(frozen=True)
@@ -59,29 +96,16 @@ class Point:
 
 
 def select(rows: Rows, where: Mapping[str, Any]) -> Rows:
-    """The rows with the given values; a list or tuple of values lets through each of them."""
+    """Return the rows with the given values, numbers up to rounding."""
     for column, value in where.items():
         require(rows, column)
         values = list(value) if isinstance(value, list | tuple) else [value]
-        keep = np.zeros(len(rows), dtype=bool)
-        for one in values:
-            keep |= matches(rows[column], one)
+        if isinstance(values[0], float):
+            keep = np.isclose(rows[column].to_numpy(dtype=float)[:, None], values).any(1)
+        else:
+            keep = rows[column].isin(values)
         rows = rows[keep]
     return rows
-
-
-def matches(column: Any, value: Any) -> np.ndarray[Any, Any]:
-    """Where a column has a value: numbers up to rounding, None where empty, mappings as JSON."""
-    if value is None:
-        return np.asarray(column.isna())
-    if isinstance(value, Mapping):
-        return np.array([json.loads(entry) == value for entry in column], dtype=bool)
-    if isinstance(value, float):
-        return np.array(
-            [isinstance(v, int | float) and math.isclose(v, value, abs_tol=1e-12) for v in column],
-            dtype=bool,
-        )
-    return np.asarray(column == value)
 
 
 def require(rows: Rows, *columns: str) -> None:
@@ -92,34 +116,29 @@ def require(rows: Rows, *columns: str) -> None:
 
 
 def by_level(rows: Rows) -> Rows:
-    """Each row once for each nominal level: columns "level" and "coverage" in place of four."""
-    present = {level: name for level, name in LEVEL_COLUMNS.items() if name in rows.columns}
-    require(rows, *([] if present else LEVEL_COLUMNS.values()))
-    kept = [column for column in rows.columns if column not in LEVEL_COLUMNS.values()]
-    long = rows.melt(kept, list(present.values()), var_name="level", value_name="coverage")
-    return long.assign(level=long["level"].map({name: level for level, name in present.items()}))
-
-
-def numbers(column: Any) -> np.ndarray[Any, Any]:
-    """A column as floats, with NaN where it is empty or not finite."""
-    values = np.asarray(column.to_numpy(dtype=float, na_value=math.nan))
-    return np.where(np.isfinite(values), values, math.nan)
+    """Repeat each row for each nominal level: columns "level" and "coverage" in place of four."""
+    present = [name for name in LEVEL_COLUMNS if name in rows.columns]
+    require(rows, *([] if present else LEVEL_COLUMNS))
+    kept = [column for column in rows.columns if column not in LEVEL_COLUMNS]
+    long = rows.melt(kept, present, var_name="level", value_name="coverage")
+    return long.assign(level=long["level"].map(LEVEL_COLUMNS))
 
 
 def dataset_values(rows: Rows, metric: str, by: str, series: str = "method") -> Rows:
-    """The metric as numbers, one row for each series, value of `by`, seed and dataset.
+    """Return the metric as a column "value", a row for each series, `by`, seed and dataset.
 
     Raises:
         ValueError: Where several rows remain for one of them: they would be averaged silently.
     """
-    keys = [series, by, "seed", "dataset"]
+    keys = list(dict.fromkeys([series, by, "seed", "dataset"]))
     require(rows, metric, *keys)
-    values = rows[[*dict.fromkeys(keys)]].assign(value=numbers(rows[metric]))
-    values = values[values[by].notna() & values[series].notna()]
-    again = values.duplicated([*dict.fromkeys(keys)], keep=False)
+    values = rows[metric].to_numpy(dtype=float, na_value=math.nan)
+    values = rows[keys].assign(value=np.where(np.isfinite(values), values, math.nan))
+    values = values.dropna(subset=[by, series])
+    again = values.duplicated(keys, keep=False)
     if again.any():
         group = rows.loc[values.index[again]]
-        first = group.merge(group.head(1)[[*dict.fromkeys(keys)]])
+        first = group.merge(group.head(1)[keys])
         differ = [c for c in first.columns if first[c].astype(str).nunique() > 1]
         settings = [c for c in differ if c not in (*keys, *METRIC_LABELS)]
         raise ValueError(
@@ -132,37 +151,34 @@ def dataset_values(rows: Rows, metric: str, by: str, series: str = "method") -> 
 def summarise(
     rows: Rows, metric: str, by: str, series: str = "method"
 ) -> dict[Any, tuple[Point, ...]]:
-    """Means over test datasets for each series, in the order of legends, and each value of `by`.
+    """Return means for each series, in the order of legends, and each value of `by`.
 
     A series without any value is left out.
     """
     values = dataset_values(rows, metric, by, series)
-    names = sort_series(series, list(values[series].unique()))
+    groups = dict(list(values.groupby([series, by], sort=False)))
     settings = sort_series(by, list(values[by].unique()))
     points: dict[Any, tuple[Point, ...]] = {}
-    for name in names:
-        own = values[values[series] == name]
-        if own["value"].notna().any():
-            present = [at for at in settings if (own[by] == at).any()]
-            points[name] = tuple(point(own[own[by] == at], at, metric) for at in present)
+    for name in sort_series(series, list(values[series].unique())):
+        own = [(at, groups[name, at]) for at in settings if (name, at) in groups]
+        if any(group["value"].notna().any() for _, group in own):
+            points[name] = tuple(_point(at, group, metric in RATES) for at, group in own)
     return points
 
 
-def point(values: Rows, at: Any, metric: str) -> Point:
-    """The mean of the values at one setting."""
-    missing = int(values["value"].isna().sum())
-    if metric in RATES:
-        trials = values["value"].dropna().to_numpy()
-        mean = float(trials.mean()) if len(trials) else math.nan
-        return Point(at, mean, *wilson(mean, len(trials)), len(trials), missing)
-    means = values.groupby("dataset")["value"].mean().dropna().to_numpy()
-    mean = float(means.mean()) if len(means) else math.nan
-    error = standard_error(means)
-    return Point(at, mean, mean - error, mean + error, len(means), missing)
+def _point(at: Any, rows: Rows, rate: bool) -> Point:
+    """Return the mean of the values at one setting."""
+    missing = int(rows["value"].isna().sum())
+    values = rows["value"] if rate else rows.groupby("dataset")["value"].mean()
+    values = values.dropna().to_numpy()
+    mean = float(values.mean()) if len(values) else math.nan
+    error = standard_error(values)
+    ends = wilson(mean, len(values)) if rate else (mean - error, mean + error)
+    return Point(at, mean, *ends, len(values), missing)
 
 
 def standard_error(values: Sequence[float] | np.ndarray[Any, Any]) -> float:
-    """Of a mean; NaN for fewer than two values.
+    """Return the standard error of a mean; NaN for fewer than two values.
 
     Example:
         >>> standard_error([1.0, 3.0])
@@ -173,7 +189,7 @@ def standard_error(values: Sequence[float] | np.ndarray[Any, Any]) -> float:
 
 
 def wilson(rate: float, trials: int) -> tuple[float, float]:
-    """The score interval of a binomial rate at one standard deviation.
+    """Return the score interval of a binomial rate at one standard deviation.
 
     Example:
         >>> low, high = wilson(0.0, 99)
@@ -191,25 +207,21 @@ def wilson(rate: float, trials: int) -> tuple[float, float]:
 def paired_difference(
     rows: Rows, metric: str, by: str, at: Any, first: str, second: str
 ) -> tuple[float, float]:
-    """Mean of `first` minus `second` on the same datasets and seeds, and its standard error."""
-    values = dataset_values(rows, metric, by)
-    values = values[values[by] == at]
+    """Return the mean of `first` minus `second` on the same datasets, and its standard error."""
+    values = dataset_values(rows[rows[by] == at], metric, by)
     wide = values.pivot(index=["seed", "dataset"], columns="method", values="value")
-    difference = (wide[first] - wide[second]).dropna()
-    means = difference.groupby("dataset").mean().to_numpy()
+    means = (wide[first] - wide[second]).dropna().groupby("dataset").mean().to_numpy()
     return (float(means.mean()) if len(means) else math.nan), standard_error(means)
 
 
 __all__ = [
-    "LEVEL_COLUMNS",
-    "RATES",
+    "Anchors",
+    "Panel",
     "Point",
     "Rows",
     "by_level",
-    "dataset_values",
     "paired_difference",
     "select",
     "standard_error",
     "summarise",
-    "wilson",
 ]

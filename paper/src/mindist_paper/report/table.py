@@ -1,7 +1,9 @@
 """Tables: a row for each setting, a column for each method, a mean and its standard error in each.
 
 The best robust method of a row, the one with the smallest mean, is bold. A published value stands
-in parentheses beside ours.
+in parentheses beside ours. Below them: where minimum-distance summaries lose to a baseline. A
+comparison is lost when the mean of the paired differences on the same datasets is above two of its
+standard errors.
 """
 
 from __future__ import annotations
@@ -11,26 +13,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mindist_paper.report.horizontal import Horizontal
-from mindist_paper.report.panel import Anchors, Panel, panel_anchors
+from mindist_paper.report.curves import Horizontal
 from mindist_paper.report.statistics import (
+    MATERIAL,
     RATES,
+    Anchors,
+    Panel,
     Point,
     Rows,
     by_level,
+    paired_difference,
     select,
     summarise,
 )
 from mindist_paper.report.style import (
     NOT_ROBUST,
+    OURS,
+    REFERENCES,
     SMALLER_IS_BETTER,
     capital,
+    method_style,
     metric_label,
     quantity_label,
     series_styles,
     setting,
     text,
 )
+
+BEYOND = 2.0
+"""Standard errors beyond which a paired difference counts: about 5% when there is none."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,7 @@ class Entry:
     aside: str = ""
 
     def markdown(self) -> str:
-        """The cell in Markdown."""
+        """Return the cell in Markdown."""
         text = f"**{self.text}**" if self.best else self.text
         return f"{text} ({self.aside})" if self.aside else text
 
@@ -59,7 +70,7 @@ class Table:
 
     Arguments:
         caption: What the numbers are.
-        header: Of the columns.
+        header: Names of the columns.
         body: Rows of as many entries.
         notes: What a reader has to know, below the table.
 
@@ -74,7 +85,7 @@ class Table:
     notes: Sequence[str] = ()
 
     def markdown(self) -> str:
-        """The table for a Markdown file."""
+        """Return the table for a Markdown file."""
 
         def line(cells: Sequence[str]) -> str:
             return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -86,7 +97,7 @@ class Table:
 
 
 def mean_and_error(mean: float, error: float) -> str:
-    """A mean to the digits that its standard error supports: two of the error's.
+    """Return a mean to the digits that its standard error supports: two of the error's.
 
     Example:
         >>> mean_and_error(12.3456, 0.789), mean_and_error(1234.5, 67.8)
@@ -104,58 +115,42 @@ def mean_and_error(mean: float, error: float) -> str:
     return f"{mean:.{decimals}f} ± {error:.{decimals}f}"
 
 
-def panel_tables(panel: Panel, rows: Rows, anchors: Anchors | None = None) -> tuple[Table, ...]:
-    """The numbers of a panel; none for a panel that draws samples or images.
+def experiment_tables(
+    panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None
+) -> tuple[Table, ...]:
+    """Return the tables of all panels; none for a panel that draws samples or images."""
+    return tuple(table for panel in panels for table in panel_tables(panel, rows, anchors or {}))
 
-    Coverage that is open in `by` has a table for each setting.
 
-    Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
-        ... )
-        >>> from mindist_paper.report import Panel
-        >>> [table.caption for table in panel_tables(Panel("rmse"), rows)]
-        ['RMSE of the posterior mean']
-    """
-    own = select(rows, panel.where)
-    if panel.metric in ("posterior", "images", "trajectories"):
-        return ()
-    title = panel.title or capital(metric_label(panel.metric))
+def panel_tables(panel: Panel, rows: Rows, anchors: Anchors) -> Iterator[Table]:
+    """Yield the table of a panel; for coverage that is open in `by`, one for each setting."""
+    if panel.metric in MATERIAL:
+        return
+    own, words = select(rows, panel.where), metric_label(panel.metric)
+    title = panel.title or capital(words)
     if panel.metric != "coverage":
-        published = panel_anchors(panel, anchors or {})
-        words = metric_label(panel.metric)
         caption = title if words.lower() in title.lower() else f"{title}: {words}"
-        table = metric_table(
-            own, panel.metric, panel.by, caption=caption, series=panel.series, anchors=published
-        )
-        return (table,)
+        published = panel.published(anchors)
+        yield metric_table(own, panel.metric, panel.by, caption, panel.series, published)
+        return
     long = by_level(own)
     if panel.series == panel.by or own[panel.by].nunique() < 2:
-        return (metric_table(long, "coverage", "level", caption=title, series=panel.series),)
-    return tuple(
-        metric_table(
-            long[long[panel.by] == at],
-            "coverage",
-            "level",
-            caption=f"{title}, {setting(panel.by, at)}",
-            series=panel.series,
-        )
-        for at in sorted(own[panel.by].dropna().unique())
-    )
+        yield metric_table(long, "coverage", "level", title, panel.series)
+        return
+    for at in sorted(own[panel.by].dropna().unique()):
+        caption = f"{title}, {setting(panel.by, at)}"
+        yield metric_table(long[long[panel.by] == at], "coverage", "level", caption, panel.series)
 
 
 def metric_table(
     rows: Rows,
     metric: str,
     by: str = "epsilon",
-    *,
     caption: str = "",
     series: str = "method",
     anchors: Mapping[Any, Mapping[float, float]] | None = None,
 ) -> Table:
-    """Means and standard errors of a metric.
+    """Return means and standard errors of a metric.
 
     Arguments:
         rows: One row for each test dataset, method, setting and seed.
@@ -179,106 +174,151 @@ def metric_table(
     """
     points = summarise(rows, metric, by, series)
     grid = {name: {p.at: p for p in own} for name, own in points.items()}
-    settings = list(Horizontal.of(by, [at for own in grid.values() for at in own]).places)
-    published = {
-        name: {text(at): value for at, value in (anchors or {}).get(name, {}).items()}
-        for name in grid
-    }
+    compared = metric in SMALLER_IS_BETTER and series == "method"
     body = []
-    for at in settings:
-        best = best_robust(grid, at) if metric in SMALLER_IS_BETTER and series == "method" else None
-        cells = [
-            entry(grid[name].get(at), published[name].get(text(at)), best=name == best)
-            for name in grid
-        ]
-        body.append([Entry(text(at)), *cells])
-    labels = [style.label for style in series_styles(series, list(grid)).values()]
-    return Table(
-        caption or capital(metric_label(metric)),
-        [quantity_label(by), *labels],
-        body,
-        tuple(notes(points, metric, series, any(published.values()))),
-    )
+    for at in Horizontal(by, [at for own in grid.values() for at in own]).places:
+        robust = {
+            name: own[at].mean
+            for name, own in grid.items()
+            if at in own and name not in NOT_ROBUST and math.isfinite(own[at].mean)
+        }
+        best = min(robust, key=lambda m: robust[m]) if compared and len(robust) > 1 else None
+        cells = [Entry(text(at))]
+        for name, own in grid.items():
+            published = {text(a): f"{v:g}" for a, v in (anchors or {}).get(name, {}).items()}
+            value = mean_and_error(own[at].mean, own[at].error) if at in own else "–"
+            cells.append(Entry(value, name == best, published.get(text(at), "")))
+        body.append(cells)
+    styles = series_styles(series, list(grid))
+    header = [quantity_label(by), *(style.label for style in styles.values())]
+    first = notes(points, metric in RATES)
+    if any((anchors or {}).get(name) for name in grid):
+        first += " In parentheses: the published value."
+    if compared:
+        first += " Bold: the lowest mean among robust methods."
+    below = [first]
+    for name, series_points in points.items():
+        gaps = ", ".join(f"{p.missing} at {text(p.at)}" for p in series_points if p.missing)
+        if gaps:
+            below.append(f"Rows without a value, left out: {styles[name].label}, {gaps}.")
+    return Table(caption or capital(metric_label(metric)), header, body, tuple(below))
 
 
-def best_robust(grid: Mapping[Any, Mapping[Any, Point]], at: Any) -> Any:
-    """The robust method with the smallest mean, or None where there are not two to compare."""
-    means = {
-        name: own[at].mean
-        for name, own in grid.items()
-        if at in own and name not in NOT_ROBUST and math.isfinite(own[at].mean)
-    }
-    return min(means, key=lambda name: means[name]) if len(means) > 1 else None
-
-
-def entry(point: Point | None, published: float | None = None, *, best: bool = False) -> Entry:
-    """A mean, its standard error, and what was published.
-
-    Example:
-        >>> entry(Point(0.1, 0.1093, 0.1051, 0.1135, 100, 0), 0.109, best=True).markdown()
-        '**0.1093 ± 0.0042** (0.109)'
-    """
-    value = "–" if point is None else mean_and_error(point.mean, point.error)
-    return Entry(value, best, "" if published is None else f"{published:g}")
-
-
-def notes(
-    points: Mapping[Any, Sequence[Point]], metric: str, series: str, published: bool
-) -> Iterator[str]:
-    """How the numbers were made, and what is missing from them."""
+def notes(points: Mapping[Any, Sequence[Point]], rate: bool) -> str:
+    """Say how the numbers were made."""
     counts = sorted({p.count for own in points.values() for p in own}) or [0]
     number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     if counts == [0]:
-        note = "No results."
-    elif counts == [1]:
-        note = "One value for each setting: no standard errors."
-    elif metric in RATES:
-        note = f"Rate ± half of the 68% Wilson interval, {number} trials."
-    else:
-        note = f"Mean ± standard error over {number} test datasets."
-    if published:
-        note += " In parentheses: the published value."
-    if metric in SMALLER_IS_BETTER and series == "method":
-        note += " Bold: the lowest mean among robust methods."
-    yield note
-    styles = series_styles(series, list(points))
-    for name, own in points.items():
-        gaps = [f"{p.missing} at {text(p.at)}" for p in own if p.missing]
-        if gaps:
-            yield f"Rows without a value, left out: {styles[name].label}, {', '.join(gaps)}."
+        return "No results."
+    if counts == [1]:
+        return "One value for each setting: no standard errors."
+    if rate:
+        return f"Rate ± half of the 68% Wilson interval, {number} trials."
+    return f"Mean ± standard error over {number} test datasets."
 
 
-def experiment_tables(
-    panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None
-) -> tuple[Table, ...]:
-    """The tables of all panels of an experiment.
+@dataclass(frozen=True)
+class Loss:
+    """A baseline that beats one of our methods at a setting, by a mean paired difference."""
+
+    method: str
+    baseline: str
+    at: Any
+    difference: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"+{mean_and_error(self.difference, self.error)}"
+
+
+def find_losses(rows: Rows, metric: str, by: str = "epsilon") -> tuple[dict[str, int], list[Loss]]:
+    """Return how many comparisons each method of ours made, and the ones it loses.
+
+    References, which know what is clean, are no baselines.
 
     Example:
         >>> import pandas as pd
         >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
+        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.2] * 4,
+        ...      "dataset": [0, 1] * 2, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
         ... )
-        >>> from mindist_paper.report import Panel
-        >>> len(experiment_tables([Panel("rmse"), Panel("images")], rows))
-        1
+        >>> find_losses(rows, "rmse")
+        ({'mds': 1}, [])
     """
-    return tuple(table for panel in panels for table in panel_tables(panel, rows, anchors))
+    points = summarise(rows, metric, by)
+    settings = {name: [p.at for p in own] for name, own in points.items()}
+    compared = {method: 0 for method in points if method in OURS}
+    lost = []
+    for method in compared:
+        for baseline in points:
+            if baseline in (*OURS, *REFERENCES):
+                continue
+            for at in (at for at in settings[method] if at in settings[baseline]):
+                difference, error = paired_difference(rows, metric, by, at, method, baseline)
+                compared[method] += math.isfinite(error)  # one dataset says nothing
+                if difference > BEYOND * error:
+                    lost.append(Loss(method, baseline, at, difference, error))
+    return compared, lost
+
+
+def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[list[str], list[Table]]:
+    """Return where MDS loses in panels of methods: sentences, each once, and tables."""
+    sentences: dict[str, None] = {}
+    tables = []
+    for panel in panels:
+        if panel.metric not in SMALLER_IS_BETTER or panel.series != "method":
+            continue
+        compared, lost = find_losses(select(rows, panel.where), panel.metric, panel.by)
+        before = f"{panel.title}: " if panel.title else ""
+        for method, count in compared.items():
+            if count:
+                own = [loss for loss in lost if loss.method == method]
+                sentences[before + loss_sentence(method, panel, own, count)] = None
+        if lost:
+            tables.append(loss_table(panel, lost))
+    return list(sentences), tables
+
+
+def loss_sentence(method: str, panel: Panel, lost: Sequence[Loss], compared: int) -> str:
+    """Say to whom a method loses, where, and by how much at worst."""
+    label, words = method_style(method).label, metric_label(panel.metric)
+    if not lost:
+        return (
+            f"{label} loses to no baseline in {words} ({compared} paired comparisons, none lost "
+            f"by more than {BEYOND:g} standard errors)."
+        )
+    parts, name = [], setting(panel.by, "").rstrip()
+    for baseline in dict.fromkeys(loss.baseline for loss in lost):
+        own = [loss for loss in lost if loss.baseline == baseline]
+        worst = max(own, key=lambda loss: loss.difference)
+        where = ", ".join(text(loss.at) for loss in own)
+        most = f"{worst}" if len(own) == 1 else f"most at {text(worst.at)}: {worst}"
+        parts.append(f"to {method_style(baseline).label} at {name} {where} ({most})")
+    return f"{label} loses in {words} {'; '.join(parts)}."
+
+
+def loss_table(panel: Panel, lost: Sequence[Loss]) -> Table:
+    """Return all losses of a panel, a column for each setting."""
+    settings = list(Horizontal(panel.by, [loss.at for loss in lost]).places)
+    found = {(loss.method, loss.baseline, loss.at): str(loss) for loss in lost}
+    body = [
+        [
+            Entry(f"{method_style(method).label} to {method_style(baseline).label}"),
+            *(Entry(found.get((method, baseline, at), "")) for at in settings),
+        ]
+        for method, baseline in dict.fromkeys((loss.method, loss.baseline) for loss in lost)
+    ]
+    note = (
+        "Mean difference on the same datasets ± its standard error, where it is above "
+        f"{BEYOND:g} of them."
+    )
+    title = f" ({panel.title})" if panel.title else ""
+    header = ["loses", *(setting(panel.by, at) for at in settings)]
+    return Table(f"Lost in {metric_label(panel.metric)}{title}", header, body, (note,))
 
 
 def tables_in_markdown(tables: Sequence[Table], lost: Sequence[str] = ()) -> str:
-    """Sentences on where MDS loses, and tables below them.
-
-    Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
-        ... )
-        >>> text = tables_in_markdown([metric_table(rows, "rmse")])
-        >>> "| NPE |" in text
-        True
-    """
+    """Return sentences on where MDS loses, and tables below them."""
     sentences = "\n".join(f"- {sentence}" for sentence in lost)
     heading = [f"**Where MDS loses to a baseline**\n\n{sentences}\n"] if lost else []
     return "\n".join([*heading, *(table.markdown() for table in tables)])
@@ -288,8 +328,9 @@ __all__ = [
     "Entry",
     "Table",
     "experiment_tables",
+    "find_losses",
     "mean_and_error",
     "metric_table",
-    "panel_tables",
+    "panel_losses",
     "tables_in_markdown",
 ]
