@@ -7,18 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mindist.decoders.standardise import Standardiser
 from mindist.tasks import GaussianTask, OrnsteinUhlenbeckTask
 from mindist_paper.baselines import (
     METHODS,
     Method,
     Options,
-    Simulations,
     SpikeAndSlab,
     Training,
     train_method,
 )
-from mindist_paper.baselines.npe import Squash, checkpoint_path
+from mindist_paper.baselines.npe import checkpoint_path
 from mindist_paper.baselines.npe_rs import penalised_loss, trainable_copy
 from mindist_paper.baselines.rnpe import Chains, LatentPrior, sample_latents, split_r_hat
 from mindist_paper.evaluation import rmse
@@ -158,13 +156,6 @@ def test_density_and_noise_have_the_distribution_function_of_the_mixture(model):
         assert float((noise <= edge).double().mean()) == pytest.approx(expected, abs=0.0064)
 
 
-def test_squash_is_one_to_one_and_near_linear_in_the_middle():
-    squash = Squash(Standardiser.of(torch.tensor([[1.0], [5.0]])))  # mean 3, spread 2
-    s = torch.tensor([[3.0], [3.2], [1e6]])
-    expected = torch.asinh(torch.tensor([[0.0], [0.1], [(1e6 - 3) / 2]]))
-    torch.testing.assert_close(squash(s), expected)
-
-
 def test_the_exact_nnpe_agrees_with_the_anchors():
     """With rho = 1 as printed, no NNPE can be as good on clean data as the paper's figure says."""
     theta, x = simulate(200, 5)
@@ -264,15 +255,6 @@ def test_a_warning_points_at_the_line_of_the_caller(outlier_removal):
         used = outlier_removal.used_summary(x)
     assert caught[0].filename == __file__
     torch.testing.assert_close(used[0], torch.full((2,), 50.0))  # all are kept
-
-
-def test_observations_are_pooled_evenly_and_once():
-    x = torch.arange(20.0).reshape(4, 5, 1)
-    generator = torch.Generator().manual_seed(0)
-    for data in (x, list(x.split(3))):
-        pooled = Simulations(torch.zeros(4, 1), data).pooled_observations(8, generator)
-        assert len(pooled.unique()) == 8
-        assert torch.equal((pooled.flatten() // 5).long().bincount(), torch.full((4,), 2))
 
 
 # ------------------------------------------------------------------------ MDS and NPE-RS

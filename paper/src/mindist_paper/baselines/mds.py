@@ -113,6 +113,3 @@ def train_minimum_distance(
     npe = train(task, simulations, options)
     mds = unfitted(variant, npe.summary, options).fit(simulations.x)
     return robust_method(npe.posterior, mds, options)
-
-
-__all__ = ["Forced", "MinimumDistanceMethod", "robust_method", "train_minimum_distance", "unfitted"]

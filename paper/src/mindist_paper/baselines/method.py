@@ -294,15 +294,3 @@ def one_dataset(x: Array, event_shape: Sequence[int]) -> Tensor:
             f"shape {tuple(batch.shape)}. Use sample_batched."
         )
     return batch
-
-
-__all__ = [
-    "Builder",
-    "Method",
-    "Options",
-    "Simulations",
-    "SpikeAndSlab",
-    "SummaryQueries",
-    "Training",
-    "one_dataset",
-]

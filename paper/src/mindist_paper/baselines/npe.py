@@ -155,15 +155,3 @@ def checkpoint_path(options: Options) -> Path:
     """Return the options' checkpoint, else the environment's, else the one of `make tabpfn`."""
     chosen = options.checkpoint or os.environ.get("MINDIST_TABPFN") or CHECKPOINT
     return Path(chosen).expanduser()
-
-
-__all__ = [
-    "CHECKPOINT",
-    "NeuralPosterior",
-    "Squash",
-    "checkpoint_path",
-    "summary_network",
-    "train_neural_posterior",
-    "train_noisy_posterior",
-    "train_pfn_posterior",
-]

@@ -104,6 +104,3 @@ def _one_class_svm() -> Any:
             "NPE-OR needs scikit-learn. Install it with: pip install mindist-paper"
         ) from error
     return OneClassSVM
-
-
-__all__ = ["OutlierRemoval", "scores", "train_outlier_removal"]

@@ -124,12 +124,3 @@ def fit(
                 optimiser.step()
             schedule.step()
     both.requires_grad_(False).eval()
-
-
-__all__ = [
-    "RobustStatistics",
-    "fit",
-    "penalised_loss",
-    "train_robust_statistics",
-    "trainable_copy",
-]

@@ -51,32 +51,20 @@ MIN_STEP = 0.01  # of the walk, in units of the prior's spread: the spike's widt
 
 @dataclass(frozen=True)
 class Chains:
-    """How long to run how many chains for each dataset.
+    """How long to run how many chains for each dataset."""
 
-    Arguments:
-        num_chains: Chains for each dataset.
-        warm_up: Cycles of all steps that are thrown away.
-        thin: Cycles for each draw that is kept.
-    """
-
-    num_chains: int = 32
-    warm_up: int = 50
-    thin: int = 3
+    num_chains: int = 32  # Chains for each dataset
+    warm_up: int = 50  # Cycles of all steps that are thrown away
+    thin: int = 3  # Cycles for each draw that is kept
 
 
 @dataclass(frozen=True)
 class LatentPrior:
-    """A density of latent summaries, and draws from it.
+    """A density of latent summaries, and draws from it."""
 
-    Arguments:
-        log_prob: From summaries `(n, d_s)` to log-densities `(n,)`.
-        pool: Draws `(P, d_s)`, from which proposals are taken.
-        pool_log_prob: Their log-densities `(P,)`.
-    """
-
-    log_prob: Callable[[Tensor], Tensor]
-    pool: Tensor
-    pool_log_prob: Tensor
+    log_prob: Callable[[Tensor], Tensor]  # From summaries `(n, d_s)` to log-densities `(n,)`
+    pool: Tensor  # Draws `(P, d_s)`, from which proposals are taken
+    pool_log_prob: Tensor  # Their log-densities `(P,)`
 
     def pick(self, shape: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return draws `(*shape, d_s)` from the pool and their log-densities `(*shape,)`."""
@@ -158,14 +146,6 @@ def sample_latents(
 ) -> Tensor:
     """Draw from p(x given y) for a batch of observed summaries.
 
-    Arguments:
-        prior: p(x), over standardised summaries.
-        error: p(y given x).
-        y: Observed standardised summaries `(B, d_s)`, float64.
-        num_draws: Draws that each chain keeps.
-        chains: How to run.
-        generator: Source of all proposals.
-
     Returns:
         Draws `(num_draws, C, B, d_s)`.
     """
@@ -181,12 +161,7 @@ def sample_latents(
 
 
 def split_r_hat(draws: Tensor) -> Tensor:
-    r"""Return split :math:`\hat R` `(*,)` of draws `(T, C, *)`: near 1 where chains agree.
-
-    Example:
-        >>> split_r_hat(torch.tensor([[0.0, 9.0], [1.0, 8.0], [0.0, 9.0], [1.0, 8.0]])) > 5
-        tensor(True)
-    """
+    r"""Return split :math:`\hat R` `(*,)` of draws `(T, C, *)`: near 1 where chains agree."""
     with warnings.catch_warnings():
         # ArviZ announces its next version, and wonders at many short chains.
         warnings.simplefilter("ignore", FutureWarning)
@@ -289,6 +264,3 @@ def train_latent_summary_posterior(
         pool = flow.sample((POOL,)).double()
         prior = LatentPrior(log_prob, pool, log_prob(pool))
     return LatentSummaryPosterior(npe, prior, standardise, options.error_model, options.seed)
-
-
-__all__ = ["LatentSummaryPosterior", "train_latent_summary_posterior"]

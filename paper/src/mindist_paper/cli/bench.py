@@ -61,6 +61,3 @@ def _print_record(record: Record) -> None:
             table.add_row(*(cell.replace("**", "") for cell in cells(row)))
         console().print(table)
     console().print(record.about(), markup=False)
-
-
-__all__ = ["bench"]

@@ -117,6 +117,3 @@ def _print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> N
         table.add_row(e.name, f"{e.shows} ({e.source})", *minutes)
     table.add_row("all", "everything, and one page with all of it", *totals)
     console().print(table)
-
-
-__all__ = ["reproduce"]

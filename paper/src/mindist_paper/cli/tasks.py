@@ -51,6 +51,3 @@ def values(task: Any) -> dict[str, Any]:
         "num_simulations": task.num_simulations,
         "card": task.card,
     }
-
-
-__all__ = ["tasks"]

@@ -38,14 +38,7 @@ MOLECULES: Mapping[str, Any] = {"synthetic": synthetic_chain, "hsp90": hsp90}
 
 
 def derived_seed(purpose: str, **content: Any) -> int:
-    """Return a seed that depends on nothing but the arguments, which are JSON values.
-
-    Example:
-        >>> derived_seed("test", task="oup", seed=0) == derived_seed("test", seed=0, task="oup")
-        True
-        >>> derived_seed("test", task="oup", seed=0) == derived_seed("bank", task="oup", seed=0)
-        False
-    """
+    """Return a seed that depends on nothing but the arguments, which are JSON values."""
     text = json.dumps([purpose, content], sort_keys=True)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
@@ -98,13 +91,7 @@ class Chunks:
 
 
 def simulate_bank(spec: BankSpec) -> Simulations:
-    """Return the simulations of a bank, with the task's summaries; remember the last bank.
-
-    Example:
-        >>> simulations = simulate_bank(BankSpec("gaussian", 50))
-        >>> simulations.theta.shape, simulations.datasets().shape
-        (torch.Size([50, 2]), torch.Size([50, 100, 2]))
-    """
+    """Return the simulations of a bank, with the task's summaries; remember the last bank."""
     return _bank(canonical(spec), MAX_BYTES)
 
 
@@ -132,17 +119,11 @@ def leading_datasets(spec: BankSpec) -> Tensor:
 
 @dataclass(frozen=True)
 class Datasets:
-    """The datasets that a method is tested on.
+    """The datasets that a method is tested on."""
 
-    Arguments:
-        theta: True parameters `(B, d_theta)`.
-        x_clean: Datasets `(B, N, *event)` before contamination.
-        x_obs: The same datasets with some observations contaminated.
-    """
-
-    theta: Tensor
-    x_clean: Tensor
-    x_obs: Tensor
+    theta: Tensor  # True parameters `(B, d_theta)`
+    x_clean: Tensor  # Datasets `(B, N, *event)` before contamination
+    x_obs: Tensor  # The same datasets with some observations contaminated
 
 
 def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
@@ -150,12 +131,6 @@ def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
 
     Clean ones depend on the task, its options, N and the seed only, so that methods, fractions and
     contaminations are compared on the same datasets, and fewer are the first of more.
-
-    Example:
-        >>> bank, test = BankSpec("gaussian", 50), TestSpec(0.2, num=3)
-        >>> few, more = make_datasets(bank, test), make_datasets(bank, TestSpec(0.5, num=30))
-        >>> torch.equal(few.x_clean, more.x_clean[:3]), torch.equal(few.x_obs, few.x_clean)
-        (True, False)
     """
     num_obs = make_task(bank).num_obs if test.num_obs is None else test.num_obs
     blocks = -(-test.num // TEST_BLOCK)
@@ -204,17 +179,3 @@ def _clean_blocks(key: str, num_obs: int, num_blocks: int) -> tuple[Tensor, Tens
         blocks.append((theta, task.simulate(theta, num_obs, generator=source)))
     theta, x = (torch.cat(parts) for parts in zip(*blocks, strict=True))
     return theta, x
-
-
-__all__ = [
-    "MOLECULES",
-    "Chunks",
-    "Datasets",
-    "derived_seed",
-    "generator",
-    "leading_datasets",
-    "make_datasets",
-    "make_task",
-    "seeded_by",
-    "simulate_bank",
-]

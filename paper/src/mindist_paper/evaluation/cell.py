@@ -160,12 +160,7 @@ class Cell:
 
 
 def canonical(spec: Any) -> str:
-    """Return the one JSON text of a configuration; 5 and 5.0, lists and tuples are the same.
-
-    Example:
-        >>> canonical(BankSpec("oup", 10))
-        '{"num":10,"options":{},"seed":0,"task":"oup"}'
-    """
+    """Return the one JSON text of a configuration; 5 and 5.0, lists and tuples are the same."""
     plain = _plain(asdict(spec))
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -180,24 +175,14 @@ def _plain(value: Any) -> Any:
 
 
 def address(*specs: Any) -> str:
-    """Return the content address of configurations, with the versions of their methods.
-
-    Example:
-        >>> len(address(BankSpec("oup", 10))), address(Recipe("npe")) == address(Recipe("mds"))
-        (64, False)
-    """
+    """Return the content address of configurations, with the versions of their methods."""
     lines = [f"mindist results {RESULTS_VERSION}", *map(canonical, specs)]
     lines += [f"{name} {number}" for name, number in method_versions(specs).items()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def method_versions(specs: Iterable[Any]) -> dict[str, int]:
-    """Return the versions of the methods of recipes and cells, for methods that have one.
-
-    Example:
-        >>> method_versions([Recipe("npe"), Recipe("mds")])
-        {'mds': 4}
-    """
+    """Return the versions of the methods of recipes and cells, for methods that have one."""
     recipes = (spec.recipe if isinstance(spec, Cell) else spec for spec in specs)
     methods = dict.fromkeys(recipe.method for recipe in recipes if isinstance(recipe, Recipe))
     return {name: METHOD_VERSIONS[name] for name in methods if name in METHOD_VERSIONS}
@@ -224,17 +209,3 @@ def options_of(bank: BankSpec, recipe: Recipe, **others: Any) -> Options:
         **plain,
         **others,
     )
-
-
-__all__ = [
-    "METHOD_VERSIONS",
-    "RESULTS_VERSION",
-    "BankSpec",
-    "Cell",
-    "Recipe",
-    "TestSpec",
-    "address",
-    "canonical",
-    "method_versions",
-    "options_of",
-]

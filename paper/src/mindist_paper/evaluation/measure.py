@@ -61,11 +61,6 @@ TIMES = ("seconds", "fit_seconds")
 def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataFrame:
     """Return one row for each test dataset of a cell.
 
-    Arguments:
-        cell: What to measure.
-        method: The trained method; the NPE for "oracle", None for "exact".
-        reference: Scale and bandwidth that all methods on the bank share.
-
     Returns:
         Rows with the columns of the configuration (`describe_columns`), the metrics, what was
         detected, and, where samples are kept, the list columns "theta" and "samples".
@@ -170,28 +165,16 @@ def _detection(found: Any, data: Datasets) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Draws:
-    """Posterior samples of B datasets.
+    """Posterior samples of B datasets."""
 
-    Arguments:
-        samples: `(S, B, d_theta)`, float32.
-        num_inside: How many samples rejection found inside the prior's support, `(B,)`: S, or less
-            where the samples are the estimator's own draws instead.
-    """
-
-    samples: Tensor
+    samples: Tensor  # `(S, B, d_theta)`, float32
+    # How many samples rejection found inside the prior's support, `(B,)`: S, or less where the
+    # samples are the estimator's own draws instead
     num_inside: Tensor
 
 
 def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Draws:
-    """Draw samples from a method, or from the task's exact posterior if it is None.
-
-    Arguments:
-        task: The task whose exact posterior may be asked for.
-        method: A trained `Method`, or None.
-        x: Datasets `(B, N, *event)`.
-        num_samples: S.
-        seed: Seed of the samples.
-    """
+    """Draw samples from a method, or from the task's exact posterior if it is None."""
     all_inside = torch.full((len(x),), num_samples)
     if method is None:
         exact: Any = getattr(task, "posterior", None)
@@ -280,6 +263,3 @@ def _against_exact(cell: Cell, task: Task, samples: Tensor, x_clean: Tensor) -> 
     if finite.any():
         values[finite] = reference_mmd(samples[:num, finite], drawn[:, finite])
     return values
-
-
-__all__ = ["LEVELS", "TIMES", "describe_columns", "draw", "measure"]

@@ -116,10 +116,9 @@ def pooled_bandwidths(x: Tensor, y: Tensor) -> tuple[float, ...]:
     .. math:: 2 \sigma_m^2 = m \cdot \mathrm{mean}_{i \ne j} \|z_i - z_j\|^2, \qquad
         m \in \{\tfrac14, \tfrac12, 1, 2, 4\}, \quad z = x \cup y .
 
-    A rule common in domain adaptation (Long et al., ICML 2015). With the exact posterior in place
-    of an NPE it gives 1.22, 2.77, 4.10 and 5.20 on the Gaussian task at epsilon .1, .2, .3 and .5,
-    where a reproduction of the paper has 1.58, 2.94, 4.00 and 5.18; multiples of the median
-    distance give 0.8 to 3.7.
+    A rule common in domain adaptation (Long et al., ICML 2015). With the exact posterior it gives
+    1.22, 2.77, 4.10 and 5.20 on the Gaussian task at epsilon .1, .2, .3 and .5, where the paper's
+    NPE has 1.58, 2.94, 4.00 and 5.18; multiples of the median distance give 0.8 to 3.7.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0]])  # squared distances 0, 4 and 4 of three distinct pairs
@@ -183,14 +182,3 @@ def roc_auc(score: Tensor, wrong: Tensor) -> Tensor:
         above = (difference > 0).double() + 0.5 * (difference == 0).double()
         values.append(above.mean() if above.numel() else above.new_tensor(math.nan))
     return torch.stack(values)
-
-
-__all__ = [
-    "coverage",
-    "pooled_bandwidths",
-    "predictive_mmd",
-    "reference_mmd",
-    "rmse",
-    "roc_auc",
-    "summary_distance",
-]

@@ -76,12 +76,6 @@ def run(
 ) -> pd.DataFrame:
     """Compute the cells that are not stored yet, and return the rows of all.
 
-    Arguments:
-        cells: What to compute; equal cells are computed once.
-        store: Where finished cells and trained parts are kept.
-        workers: Processes. The rows are the same for any number.
-        progress: Whether to show a bar on a terminal, or else to print a line for each job.
-
     Returns:
         One row for each test dataset of each cell, in the order of the cells.
     """
@@ -181,6 +175,3 @@ def _shown(done: Iterator[Outcome], total: int, progress: bool) -> Iterator[Outc
                 line = f"[{count}/{total}] {outcome.job}: {outcome.seconds:.1f} s{end}"
                 say(line, file=sys.stderr)
             yield outcome
-
-
-__all__ = ["FailedCellsError", "distinct", "run"]

@@ -30,15 +30,7 @@ KEPT = ["theta", "samples"]
 
 
 class Store:
-    """A folder of finished rows and trained parts.
-
-    Example:
-        >>> import tempfile
-        >>> store = Store(tempfile.mkdtemp())
-        >>> store.write("some-address", pd.DataFrame({"dataset": [0, 1], "rmse": [0.25, 0.5]}))
-        >>> store.find("some-address").rmse.tolist(), store.find("another")
-        ([0.25, 0.5], None)
-    """
+    """A folder of finished rows and trained parts."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).expanduser().resolve()
@@ -67,15 +59,7 @@ class Store:
     def part(
         self, key: str, what: str, make: Callable[[Path], Any], load: Callable[[Path], T]
     ) -> T:
-        """Load a trained part, after making it where it is missing or damaged.
-
-        Arguments:
-            key: Its address.
-            what: What it is, for messages.
-            make: Writes it to a path.
-            load: Reads it from there. A part that was just made is read back too: results do not
-                depend on whether it was there already.
-        """
+        """Load a trained part, after making it where it is missing or damaged."""
         path = self.trained / key
         if path.exists():
             try:
@@ -112,6 +96,3 @@ def kept_samples(rows: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame({"dataset": [], "theta": [], "samples": []})
     rows = rows.loc[rows.samples.notna(), ["dataset", *KEPT]].reset_index(drop=True)
     return rows.assign(samples=[pd.DataFrame(list(value)).to_numpy() for value in rows.samples])
-
-
-__all__ = ["KEPT", "FullDiskError", "Store", "as_parquet", "kept_samples"]

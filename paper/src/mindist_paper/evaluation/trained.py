@@ -49,15 +49,10 @@ SECONDS_NAME = "fit_seconds.txt"  # beside a fitted estimator, for the table of 
 
 @dataclass(frozen=True)
 class Reference:
-    """What measurements of all methods on a bank have in common.
+    """What measurements of all methods on a bank have in common."""
 
-    Arguments:
-        scale: Standard deviations `(d_s,)` of the simulated summaries.
-        bandwidth: The median distance of simulated observations.
-    """
-
-    scale: Tensor
-    bandwidth: float
+    scale: Tensor  # Standard deviations `(d_s,)` of the simulated summaries
+    bandwidth: float  # The median distance of simulated observations
 
 
 def get_npe(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
@@ -128,14 +123,7 @@ def get_estimator(store: Store, bank: BankSpec, recipe: Recipe) -> tuple[Minimum
 def get_method(
     store: Store, bank: BankSpec, recipe: Recipe, test: TestSpec | None = None
 ) -> Method | None:
-    """Return a method, ready to be queried with raw datasets.
-
-    Arguments:
-        store: Where trained parts are kept.
-        bank: What it is trained on.
-        recipe: How. "oracle" is the NPE, to be queried with clean data; "exact" is None.
-        test: The datasets that NPE-RS is trained for.
-    """
+    """Return a method, ready to be queried with raw datasets."""
     name, task = recipe.method, make_task(bank)
     checks.choice(name, ("oracle", "exact", *METHODS), "method")
     if name == "exact":
@@ -202,6 +190,3 @@ def _leading(simulations: Simulations, recipe: Recipe) -> Simulations:
             break
     s = None if simulations.s is None else simulations.s[:num]
     return Simulations(simulations.theta[:num], torch.cat(parts), s)
-
-
-__all__ = ["Reference", "get_estimator", "get_method", "get_npe", "get_reference"]

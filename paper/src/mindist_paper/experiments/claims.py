@@ -69,25 +69,15 @@ def at(by: str, point: Point, digits: str = ".3g") -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """`first` is below (or similar to) `second`.
+    """`first` is below (or similar to) `second`."""
 
-    Arguments:
-        first: A method.
-        second: Another one.
-        metric: A column, the smaller the better.
-        by: The column of the setting.
-        at: Its values; None for all that the rows have.
-        relation: "below" or "similar to".
-        where: Only rows with these values.
-    """
-
-    first: str
-    second: str
-    metric: str = "rmse"
-    by: str = "epsilon"
-    at: Sequence[float] | None = None
-    relation: str = BELOW
-    where: Mapping[str, Any] = field(default_factory=dict)
+    first: str  # A method
+    second: str  # Another one
+    metric: str = "rmse"  # A column, the smaller the better
+    by: str = "epsilon"  # The column of the setting
+    at: Sequence[float] | None = None  # Its values; None for all that the rows have
+    relation: str = BELOW  # "below" or "similar to"
+    where: Mapping[str, Any] = field(default_factory=dict)  # Only rows with these values
 
 
 @dataclass(frozen=True)
@@ -290,12 +280,7 @@ def median_bandwidth(rows: Rows) -> str:
 
 
 def linearised(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
-    """Return the values `(B,)` whose mean is the ratio of the means, and its error the ratio's.
-
-    Example:
-        >>> linearised(np.array([1.0, 3.0]), np.array([1.0, 1.0]))
-        array([1., 3.])
-    """
+    """Return the values `(B,)` whose mean is the ratio of the means, and its error the ratio's."""
     ratio = first.mean() / second.mean()
     return ratio + (first - ratio * second) / second.mean()
 
@@ -316,13 +301,7 @@ def ratio(rows: pd.DataFrame, first: str, second: str) -> tuple[float, float]:
 
 
 def with_ratio(rows: pd.DataFrame, settings: Sequence[str], baseline: str = "npe") -> pd.DataFrame:
-    """Add a column "rmse_ratio", relative to a baseline within each setting.
-
-    Arguments:
-        rows: One row for each test dataset, method, setting and seed.
-        settings: The columns that tell settings apart.
-        baseline: A method that every setting has.
-    """
+    """Add a column "rmse_ratio", relative to a baseline within each setting."""
     keys = [*settings, *PAIR]
     base = rows.loc[rows.method == baseline, [*keys, "rmse"]]
     paired = rows.merge(base.rename(columns={"rmse": "base"}), on=keys, how="left")
@@ -356,19 +335,12 @@ def relative(first: str, *others: str, by: str = "epsilon") -> Verdict:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two methods at one setting.
+    """Two methods at one setting."""
 
-    Arguments:
-        ratio: The ratio of their errors, where both have one.
-        error: Its standard error.
-        mute: On how many datasets the first has no finite answer and the second has one.
-        outcome: "worse", "undecided", "as good", "better", "no baseline" or "not compared".
-    """
-
-    ratio: float
-    error: float
-    mute: int
-    outcome: str
+    ratio: float  # The ratio of their errors, where both have one
+    error: float  # Its standard error
+    mute: int  # On how many datasets the first has no finite answer and the second has one
+    outcome: str  # "worse", "undecided", "as good", "better", "no baseline" or "not compared"
 
     def __str__(self) -> str:
         lacking = f"no finite answer for {self.mute}" if self.mute else ""

@@ -70,6 +70,3 @@ def panels(
 ) -> list[Panel]:
     """Return a panel for each metric."""
     return [Panel(metric, by, where=where, log=log) for metric in metrics]
-
-
-__all__ = ["NEW", "PROFILES", "Experiment", "Panel", "Rows", "panels"]

@@ -18,40 +18,25 @@ from mindist_paper.tasks.molecule import HSP90_VARIABLE
 
 @dataclass(frozen=True)
 class Size:
-    """How much one task computes in one profile.
+    """How much one task computes in one profile."""
 
-    Arguments:
-        simulations: M, training datasets.
-        datasets: B, test datasets.
-        samples: S, posterior samples for each test dataset.
-        predictive: Observations simulated for each posterior-predictive MMD.
-        training: What differs from the paper's training (`mindist_paper.baselines.Training`).
-        options: Options of the task.
-    """
-
-    simulations: int
-    datasets: int
-    samples: int
-    predictive: int
+    simulations: int  # M, training datasets
+    datasets: int  # B, test datasets
+    samples: int  # S, posterior samples for each test dataset
+    predictive: int  # Observations simulated for each posterior-predictive MMD
+    # What differs from the paper's training (`mindist_paper.baselines.Training`)
     training: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # Options of the task
 
 
 @dataclass(frozen=True)
 class TheoremSizes:
-    """How much to simulate for the theorems.
+    """How much to simulate for the theorems."""
 
-    Arguments:
-        simulations: M of the fitted estimators.
-        datasets: How many test datasets for each N, for consistency.
-        sizes: The values of N, for consistency.
-        fitted_sizes: Those of them at which the estimator is fitted as well.
-    """
-
-    simulations: int
-    datasets: int
-    sizes: tuple[int, ...]
-    fitted_sizes: tuple[int, ...]
+    simulations: int  # M of the fitted estimators
+    datasets: int  # How many test datasets for each N, for consistency
+    sizes: tuple[int, ...]  # The values of N, for consistency
+    fitted_sizes: tuple[int, ...]  # Those of them at which the estimator is fitted as well
 
 
 # A mixture density network is the quickest posterior of sbi; two passes suffice to run the code.
@@ -143,12 +128,7 @@ NNPE_NOTE = (
 
 
 def ends(profile: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return all values, or the first and the last in the smoke profile.
-
-    Example:
-        >>> ends("smoke", (1, 2, 3)), ends("quick", (1, 2, 3))
-        ((1, 3), (1, 2, 3))
-    """
+    """Return all values, or the first and the last in the smoke profile."""
     return (values[0], values[-1]) if profile == "smoke" else values
 
 

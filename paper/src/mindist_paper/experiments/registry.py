@@ -17,5 +17,3 @@ _ENTRIES = {entry.name: entry for module in _MODULES for entry in module.ENTRIES
 
 EXPERIMENTS: dict[str, Experiment] = {name: _ENTRIES[name] for name in ORDER.split()}
 """What `mindist reproduce` knows."""
-
-__all__ = ["EXPERIMENTS"]

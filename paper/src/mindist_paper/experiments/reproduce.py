@@ -85,23 +85,14 @@ class OutputError(ValueError):
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for.
+    """What was asked for."""
 
-    Arguments:
-        names: Names of experiments, in order.
-        profile: One of `PROFILES`.
-        seeds: How many repetitions with other simulations and test datasets.
-        out: Where results go.
-        workers: Processes.
-        everything: Whether `all` was asked for, which ends in a page.
-    """
-
-    names: Sequence[str]
-    profile: str = "quick"
-    seeds: int = 1
-    out: Path = Path("results/reproduce/quick")
-    workers: int = 1
-    everything: bool = False
+    names: Sequence[str]  # Names of experiments, in order
+    profile: str = "quick"  # One of `PROFILES`
+    seeds: int = 1  # How many repetitions with other simulations and test datasets
+    out: Path = Path("results/reproduce/quick")  # Where results go
+    workers: int = 1  # Processes
+    everything: bool = False  # Whether `all` was asked for, which ends in a page
 
     def command(self, name: str) -> str:
         """Return a command line that gives the results of one experiment, or of all.
@@ -117,17 +108,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one experiment.
+    """What became of one experiment."""
 
-    Arguments:
-        section: Its part of the page.
-        folder: Where its files are; None where it was skipped.
-        skipped: Why it was, or None.
-    """
-
-    section: Section
-    folder: Path | None
-    skipped: str | None = None
+    section: Section  # Its part of the page
+    folder: Path | None  # Where its files are; None where it was skipped
+    skipped: str | None = None  # Why it was, or None
 
 
 def default_folder(profile: str) -> Path:
@@ -138,13 +123,7 @@ def default_folder(profile: str) -> Path:
 def reproduce(
     request: Request, say: Callable[[str], None], *, progress: bool = True
 ) -> list[Result]:
-    """Run what was asked for, one experiment after the other.
-
-    Arguments:
-        request: What was asked for.
-        say: Called with a line for people at each step.
-        progress: Whether the runner shows its jobs.
-    """
+    """Run what was asked for, one experiment after the other."""
     claim(request.out, request.profile)
     store, results = Store(request.out / "store"), []
     for count, name in enumerate(request.names, 1):
@@ -459,6 +438,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-__all__ = ["OutputError", "Request", "Result", "claim", "default_folder", "reproduce"]

@@ -27,22 +27,18 @@ variance is that of an M-estimator with :math:`\psi(u) = u e^{-|u|^2 / 2b}`.
 bounds, over all y, the slope in epsilon of :math:`\mathrm{KL}_\epsilon(y) =
 \mathrm{KL}[P_{\theta | s^\star(Q)}, P_{\theta | s^\star(Q_{\epsilon, y})}]`. Two remarks:
 
-1. The derivative of KL at epsilon = 0 is 0 wherever :math:`s^\star` is differentiable, *for the
-   sample mean too*. What tells a robust summary from another is whether the slope
-   :math:`\mathrm{KL}_\epsilon(y) / \epsilon` at a fixed small epsilon > 0 is bounded over y: about
-   :math:`\tfrac{N^2}{2 (N + 1)} \epsilon \|\mathrm{IF}(y)\|^2` for :math:`s^\star`, growing as
-   :math:`|y|^2` for the mean. So this slope is what the rows hold.
-2. The theorem wants a non-singular M, an average over the *model* :math:`P_{x | s^\star}`. The
-   derivative of :math:`s^\star` is governed by the Hessian of the objective at the *target* Q. For
-   Q half :math:`\mathcal{N}(m e_1, I)` and half :math:`\mathcal{N}(-m e_1, I)`,
-   :math:`s^\star = 0` for :math:`m \leq \sqrt a`, M is the same for every m, and
-   :math:`\mathrm{cond}\, H = 1 / (1 - m^2 / a)`. At :math:`m = \sqrt a` the Hessian is singular,
-   :math:`s^\star` moves by :math:`\epsilon^{1/3}`, and the slope grows as
-   :math:`\epsilon^{-1/3}`: the bound does not hold there. Rows of part "gap" show it.
+1. The derivative of KL at epsilon = 0 is 0 for every differentiable summary, the sample mean too.
+   What tells a robust one from another is whether :math:`\mathrm{KL}_\epsilon(y) / \epsilon` at a
+   fixed small epsilon is bounded over y: about :math:`\tfrac{N^2}{2 (N + 1)} \epsilon
+   \|\mathrm{IF}(y)\|^2` for :math:`s^\star`, growing as :math:`|y|^2` for the mean.
+2. The theorem wants a non-singular average over the *model*; the derivative of :math:`s^\star` is
+   governed by the Hessian at the *target*. For Q half :math:`\mathcal{N}(m e_1, I)` and half
+   :math:`\mathcal{N}(-m e_1, I)`, :math:`s^\star = 0` for :math:`m \leq \sqrt a` and
+   :math:`\mathrm{cond}\, H = 1 / (1 - m^2 / a)`. At :math:`m = \sqrt a` :math:`s^\star` moves by
+   :math:`\epsilon^{1/3}`, and the slope grows as :math:`\epsilon^{-1/3}`: the bound does not hold.
 
 **Consistency.** The error of the posterior at :math:`s^\star_N` falls as :math:`N^{-1/2}`, with the
-variance above. The exact minimum ("mds-exact") is compared with the estimators of the package,
-which know the model by simulations only; the embedding of Q in their features is exact.
+variance above. The exact minimum is compared with the estimators of the package.
 """
 
 from __future__ import annotations
@@ -85,26 +81,15 @@ FLOOR = 1e-3  # of slopes in the figure: the exact one falls to 1e-162
 
 @dataclass(frozen=True)
 class Mixture:
-    """A target Q: Gaussians with spherical covariances, or points.
+    """A target Q: Gaussians with spherical covariances, or points."""
 
-    Arguments:
-        weights: `(m,)`, of sum 1.
-        centres: `(m, d)`.
-        variances: `(m,)`; 0 for a point.
-    """
-
-    weights: Tensor
-    centres: Tensor
-    variances: Tensor
+    weights: Tensor  # `(m,)`, of sum 1
+    centres: Tensor  # `(m, d)`
+    variances: Tensor  # `(m,)`; 0 for a point
 
     @classmethod
     def of(cls, *parts: tuple[float, tuple[float, ...], float]) -> Mixture:
-        """Build from triples of a weight, a centre and a variance.
-
-        Example:
-            >>> Mixture.of((0.9, (0.0, 0.0), 1.0), (0.1, (8.0, 0.0), 0.0)).mean
-            tensor([0.8000, 0.0000], dtype=torch.float64)
-        """
+        """Build from triples of a weight, a centre and a variance."""
         weights, centres, variances = zip(*parts, strict=True)
         return cls(*(torch.tensor(t, dtype=torch.float64) for t in (weights, centres, variances)))
 
@@ -128,17 +113,11 @@ CLEAN = Mixture.of((1.0, (0.0, 0.0), 1.0))
 
 @dataclass(frozen=True)
 class GaussianTheory:
-    """The exact objective, its Hessian and its minimum.
+    """The exact objective, its Hessian and its minimum."""
 
-    Arguments:
-        bandwidth: Bandwidth of the kernel.
-        num_obs: N.
-        dim: d.
-    """
-
-    bandwidth: float = MEDIAN_BANDWIDTH
-    num_obs: int = 100
-    dim: int = 2
+    bandwidth: float = MEDIAN_BANDWIDTH  # Bandwidth of the kernel
+    num_obs: int = 100  # N
+    dim: int = 2  # d
 
     @property
     def narrow(self) -> float:
@@ -254,16 +233,7 @@ def _fixed_point(step: Callable[[Tensor], Tensor], s: Tensor) -> Tensor:
 def fit(
     variant: str, simulations: int, num_obs: int, seed: int, *, raw: bool = False
 ) -> MinimumDistance:
-    """Fit an estimator of the package to simulations of the Gaussian task.
-
-    Arguments:
-        variant: "default", or one of the paper's.
-        simulations: M.
-        num_obs: N.
-        seed: Seed of simulations and fit.
-        raw: Whether the default's kernel sees observations as they are, in which alone the
-            embedding of a mixture is known (`embed`); the paper's always does.
-    """
+    """Fit an estimator of the package to simulations of the Gaussian task."""
     task, generator = GaussianTask(num_obs=num_obs), torch.Generator().manual_seed(seed)
     theta = task.sample_prior(simulations, generator)
     options = {"representation": "raw"} if raw and variant == "default" else {}
@@ -397,12 +367,7 @@ def consistency_rows(sizes: TheoremSizes, num_seeds: int = 1) -> pd.DataFrame:
 
 
 def log_log_slope(x: pd.Series, y: pd.Series) -> float:
-    """Return the least-squares slope of log y on log x.
-
-    Example:
-        >>> round(log_log_slope(pd.Series([1.0, 4.0]), pd.Series([3.0, 1.5])), 6)
-        -0.5
-    """
+    """Return the least-squares slope of log y on log x."""
     u = torch.tensor(x.to_numpy(), dtype=torch.float64).log()
     v = torch.tensor(y.to_numpy(), dtype=torch.float64).log()
     u = u - u.mean()

@@ -98,24 +98,6 @@ def plot_curves(
 
     Points of different methods are moved apart by a fraction of the gap between settings. Published
     values are hollow, larger and without a line. Rejection rates have a line at the level.
-
-    Arguments:
-        axes: Matplotlib axes.
-        rows: One row for each test dataset, method, setting and seed.
-        metric: The column on the vertical axis.
-        by: The column on the horizontal axis.
-        series: The column with a line for each value.
-        anchors: Published values, method -> value of `by` -> number.
-        log: Whether the vertical axis is logarithmic.
-
-    Example:
-        >>> import pandas
-        >>> from mindist.report import new_figure
-        >>> rows = {"method": "npe", "seed": 0, "epsilon": [0, 0.2], "dataset": 0}
-        >>> figure, (axes,) = new_figure(1)
-        >>> axes = plot_curves(axes, pandas.DataFrame({**rows, "rmse": [0.1, 0.4]}), "rmse")
-        >>> axes.get_ylabel()
-        'RMSE of the posterior mean'
     """
     points = summarise(rows, metric, by, series)
     axes.set(xlabel=quantity_label(by), ylabel=metric_label(metric))
@@ -150,13 +132,7 @@ def plot_curves(
 
 
 def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:
-    """Draw the coverage of credible intervals by their level; a calibrated one is the diagonal.
-
-    Arguments:
-        axes: Matplotlib axes.
-        rows: Rows of one setting, with columns "coverage_50" to "coverage_95".
-        series: The column with a line for each value.
-    """
+    """Draw the coverage of credible intervals by their level; a calibrated one is the diagonal."""
     plot_curves(axes, by_level(rows), "coverage", "level", series=series)
     axes.axline((0, 0), slope=1, **NOMINAL)
     axes.set(xlim=(0.44, 1.0), ylim=(-0.03, 1.03))
@@ -223,6 +199,3 @@ def _set_log(axes: Any, means: Sequence[float]) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-__all__ = ["PUBLISHED", "Horizontal", "plot_coverage", "plot_curves"]

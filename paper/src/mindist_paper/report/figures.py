@@ -56,19 +56,12 @@ LEGEND_HANDLE, LEGEND_LETTER = 0.75, 0.075  # inches at 10 points, spaces includ
 
 @dataclass(frozen=True)
 class Strip:
-    """Axes side by side, with their own title where they are one panel.
+    """Axes side by side, with their own title where they are one panel."""
 
-    Arguments:
-        slots: What is drawn, from left to right and from top to bottom.
-        title: Title above all of them.
-        height: Height of one line of axes, in inches.
-        columns: How many fit on a line; 0 for as many as the figure has columns of curves.
-    """
-
-    slots: Sequence[Slot]
-    title: str = ""
-    height: float = HEIGHT
-    columns: int = 0
+    slots: Sequence[Slot]  # What is drawn, from left to right and from top to bottom
+    title: str = ""  # Title above all of them
+    height: float = HEIGHT  # Height of one line of axes, in inches
+    columns: int = 0  # How many fit on a line; 0 for as many as the figure has columns of curves
 
     @property
     def lines(self) -> int:
@@ -89,26 +82,7 @@ def draw_figure(
     anchors: Anchors | None = None,
     material: Callable[[Panel], Material | None] | None = None,
 ) -> Figure:
-    """Draw one figure for all panels of an experiment.
-
-    Arguments:
-        panels: In reading order.
-        rows: One row for each test dataset, method, setting and seed.
-        title: Title above the figure.
-        anchors: Published values, metric -> method -> epsilon -> number.
-        material: For a panel "posterior", "images" or "trajectories", what to draw; a panel without
-            material is left out.
-
-    Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
-        ... )
-        >>> figure = draw_figure([Panel("rmse")], rows, title="Errors")
-        >>> figure.axes[0].get_xlabel()
-        'contaminated fraction ε'
-    """
+    """Draw one figure for all panels of an experiment."""
     with figure_style():
         strips = list(_layout(panels, rows, anchors or {}, material or (lambda panel: None)))
         columns = max((len(strip.slots) for strip in strips if not strip.columns), default=1)
@@ -281,16 +255,7 @@ def _freeze_layout(figure: Figure) -> None:
 
 
 def save_png_and_svg(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Write `stem`.png and `stem`.svg, the same bytes every time, and return both paths.
-
-    Example:
-        >>> import tempfile
-        >>> from mindist.report import new_figure
-        >>> figure, _ = new_figure(1)
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> [path.name for path in save_png_and_svg(figure, folder / "figure")]
-        ['figure.png', 'figure.svg']
-    """
+    """Write `stem`.png and `stem`.svg, the same bytes every time, and return both paths."""
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, svg = stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")
@@ -331,6 +296,3 @@ def _describe(panel: Panel, rows: Rows) -> str:
             f"the highest {highest} with {high:.3g}."
         )
     return sentence
-
-
-__all__ = ["Material", "describe_figure", "draw_figure", "save_png_and_svg"]

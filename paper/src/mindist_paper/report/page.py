@@ -21,35 +21,20 @@ TITLE = "mindist: the paper, reproduced"
 
 @dataclass(frozen=True)
 class Section:
-    """What the page says of one experiment.
+    """What the page says of one experiment."""
 
-    Arguments:
-        name: As in `mindist reproduce NAME`.
-        title: Its heading.
-        shows: One line on what it shows.
-        source: Where it stands in the paper.
-        command: The command line that gives these results.
-        figure: The SVG file, or None where there is none.
-        alt: What the figure shows, in words.
-        tables: The numbers.
-        verdict: A line on agreement or disagreement with the paper, and why.
-        losses: Where MDS loses to a baseline.
-        configuration: JSON values, shown when opened.
-        seconds: Seconds taken to compute, or None where nothing ran.
-    """
-
-    name: str
-    title: str
-    shows: str = ""
-    source: str = ""
-    command: str = ""
-    figure: Path | None = None
-    alt: str = ""
-    tables: Sequence[Table] = ()
-    verdict: str = ""
-    losses: Sequence[str] = ()
-    configuration: Any = None
-    seconds: float | None = None
+    name: str  # As in `mindist reproduce NAME`
+    title: str  # Its heading
+    shows: str = ""  # One line on what it shows
+    source: str = ""  # Where it stands in the paper
+    command: str = ""  # The command line that gives these results
+    figure: Path | None = None  # The SVG file, or None where there is none
+    alt: str = ""  # What the figure shows, in words
+    tables: Sequence[Table] = ()  # The numbers
+    verdict: str = ""  # A line on agreement or disagreement with the paper, and why
+    losses: Sequence[str] = ()  # Where MDS loses to a baseline
+    configuration: Any = None  # JSON values, shown when opened
+    seconds: float | None = None  # Seconds taken to compute, or None where nothing ran
 
     @property
     def image(self) -> str:
@@ -62,32 +47,19 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """The whole page.
+    """The whole page."""
 
-    Arguments:
-        sections: In reading order.
-        command: The command line that made it.
-        versions: Versions of the package and of what it builds on.
-        seconds: Seconds taken in all.
-        facts: Other lines of the preamble, such as the profile and the machine.
-    """
-
-    sections: Sequence[Section]
-    command: str = "mindist reproduce all"
+    sections: Sequence[Section]  # In reading order
+    command: str = "mindist reproduce all"  # The command line that made it
+    # Versions of the package and of what it builds on
     versions: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
+    seconds: float = 0.0  # Seconds taken in all
+    # Other lines of the preamble, such as the profile and the machine
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
-    """Write the page, making its folder; the old one stays until the new one is complete.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "index.html"
-        >>> write_page(Page([Section("gaussian", "The Gaussian task")]), path).name
-        'index.html'
-    """
+    """Write the page, making its folder; the old one stays until the new one is complete."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = render(
@@ -100,6 +72,3 @@ def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
     )
     write_whole(path, text.encode())
     return path
-
-
-__all__ = ["Page", "Section", "write_page"]

@@ -50,10 +50,6 @@ class Panel:
         where: Only rows with these values; a list of values lets through each of them.
         log: Whether the vertical axis is logarithmic.
         series: The column that has a line for each of its values.
-
-    Example:
-        >>> Panel("rmse", where={"task": "oup"}, log=True).by
-        'epsilon'
     """
 
     metric: str
@@ -71,23 +67,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Point:
-    """A mean over test datasets.
+    """A mean over test datasets."""
 
-    Arguments:
-        at: The value of `by`.
-        mean: Over datasets; NaN where no dataset has a value.
-        low: The lower end of the error bar.
-        high: The upper end of the error bar.
-        count: How many datasets (for rates: trials) have a value.
-        missing: How many rows have none.
-    """
-
-    at: Any
-    mean: float
-    low: float
-    high: float
-    count: int
-    missing: int
+    at: Any  # The value of `by`
+    mean: float  # Over datasets; NaN where no dataset has a value
+    low: float  # The lower end of the error bar
+    high: float  # The upper end of the error bar
+    count: int  # How many datasets (for rates: trials) have a value
+    missing: int  # How many rows have none
 
     @property
     def error(self) -> float:
@@ -178,24 +165,13 @@ def _point(at: Any, rows: Rows, rate: bool) -> Point:
 
 
 def standard_error(values: Sequence[float] | np.ndarray[Any, Any]) -> float:
-    """Return the standard error of a mean; NaN for fewer than two values.
-
-    Example:
-        >>> standard_error([1.0, 3.0])
-        1.0
-    """
+    """Return the standard error of a mean; NaN for fewer than two values."""
     values = np.asarray(values)
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def wilson(rate: float, trials: int) -> tuple[float, float]:
-    """Return the score interval of a binomial rate at one standard deviation.
-
-    Example:
-        >>> low, high = wilson(0.0, 99)
-        >>> round(low, 6), round(high, 6)
-        (0.0, 0.01)
-    """
+    """Return the score interval of a binomial rate at one standard deviation."""
     if not trials:
         return math.nan, math.nan
     centre = rate + 0.5 / trials
@@ -212,16 +188,3 @@ def paired_difference(
     wide = values.pivot(index=["seed", "dataset"], columns="method", values="value")
     means = (wide[first] - wide[second]).dropna().groupby("dataset").mean().to_numpy()
     return (float(means.mean()) if len(means) else math.nan), standard_error(means)
-
-
-__all__ = [
-    "Anchors",
-    "Panel",
-    "Point",
-    "Rows",
-    "by_level",
-    "paired_difference",
-    "select",
-    "standard_error",
-    "summarise",
-]

@@ -31,7 +31,7 @@ class Style:
 
     @property
     def size(self) -> float:
-        """Of the marker in points; a star needs more to look as large as a disc."""
+        """Size of the marker in points; a star needs more to look as large as a disc."""
         return 11.0 if self.marker == "*" else 7.5
 
 
@@ -99,14 +99,9 @@ METRIC_LABELS = {
     "fit_seconds": "seconds to fit",
 }
 
-SMALLER_IS_BETTER = frozenset(
-    [
-        "rmse",
-        "reference_mmd",
-        "predictive_mmd",
-        "summary_distance",
-        "summary_distance_standardised",
-    ]
+SMALLER_IS_BETTER = (
+    *("rmse", "reference_mmd", "predictive_mmd"),
+    *("summary_distance", "summary_distance_standardised"),
 )
 
 QUANTITIES = {
@@ -128,44 +123,24 @@ QUANTITIES = {
 
 
 def metric_label(metric: str) -> str:
-    """A metric in words.
-
-    Example:
-        >>> metric_label("rmse"), metric_label("new_metric")
-        ('RMSE of the posterior mean', 'new metric')
-    """
+    """Return a metric in words."""
     return METRIC_LABELS.get(metric, metric.replace("_", " "))
 
 
 def quantity_label(by: str) -> str:
-    """The words and the letter of a horizontal axis.
-
-    Example:
-        >>> quantity_label("epsilon"), quantity_label("new_column")
-        ('contaminated fraction ε', 'new column')
-    """
+    """Return the words and the letter of a horizontal axis."""
     words, letter = QUANTITIES.get(by, (by.replace("_", " "), ""))
     return f"{words} {letter}".strip()
 
 
 def setting(by: str, value: Any) -> str:
-    """A setting in a sentence.
-
-    Example:
-        >>> setting("epsilon", 0.2), setting("bandwidth", "median"), setting("num_obs", 100)
-        ('ε = 0.2', 'bandwidth median', 'N = 100')
-    """
+    """Return a setting as a sentence names it: "ε = 0.2"."""
     words, letter = QUANTITIES.get(by, (by.replace("_", " "), ""))
     return f"{letter} = {text(value)}" if letter else f"{words} {text(value)}".strip()
 
 
 def text(value: Any) -> str:
-    """A value without trailing zeros, and JSON options as words.
-
-    Example:
-        >>> text(0.30000000000000004), text(100.0), text('{"bandwidth": 0.5}')
-        ('0.3', '100', 'bandwidth 0.5')
-    """
+    """Return a value without trailing zeros, and JSON options as words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
@@ -178,27 +153,17 @@ def text(value: Any) -> str:
 
 
 def capital(words: str) -> str:
-    """The words with a capital letter in front.
-
-    Example:
-        >>> capital("posterior-predictive MMD²")
-        'Posterior-predictive MMD²'
-    """
+    """Return the words with a capital letter in front."""
     return words[:1].upper() + words[1:]
 
 
 def method_style(method: str) -> Style:
-    """The style of a method; an unknown one is drawn in grey under its own name."""
+    """Return the style of a method; grey under its own name if it is unknown."""
     return METHOD_STYLES.get(method, Style(method, GREY, "."))
 
 
 def series_styles(series: str, values: Sequence[Any]) -> dict[Any, Style]:
-    """A style for each line of a panel: that of the method, or the next of a scale of colours.
-
-    Example:
-        >>> {k: (v.label, v.colour) for k, v in series_styles("epsilon", [0.0, 0.1]).items()}
-        {0.0: ('ε = 0', '#440154'), 0.1: ('ε = 0.1', '#b0dd2f')}
-    """
+    """Return a style for each line: that of the method, or the next of a scale of colours."""
     if series == "method":
         return {value: method_style(value) for value in values}
     colours = matplotlib.colormaps[SERIES_MAP](np.linspace(*SERIES_RANGE, max(len(values), 2)))
@@ -214,31 +179,10 @@ def series_styles(series: str, values: Sequence[Any]) -> dict[Any, Style]:
 
 
 def sort_series(series: str, values: Sequence[Any]) -> list[Any]:
-    """Methods in their one order, numbers by size, other values as they come."""
+    """Sort methods in their one order, numbers by size; leave other values as they come."""
     if series == "method":
         order = {method: i for i, method in enumerate(METHOD_STYLES)}
         return sorted(values, key=lambda method: (order.get(method, len(order)), str(method)))
     if all(isinstance(value, int | float) for value in values):
         return sorted(values)
     return list(values)
-
-
-__all__ = [
-    "GREEN",
-    "METHOD_STYLES",
-    "METRIC_LABELS",
-    "NOT_ROBUST",
-    "OURS",
-    "QUANTITIES",
-    "REFERENCES",
-    "SMALLER_IS_BETTER",
-    "Style",
-    "capital",
-    "method_style",
-    "metric_label",
-    "quantity_label",
-    "series_styles",
-    "setting",
-    "sort_series",
-    "text",
-]

@@ -46,17 +46,11 @@ BEYOND = 2.0
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell.
+    """One cell."""
 
-    Arguments:
-        text: Its text.
-        best: Whether it is the best of its row.
-        aside: What stands beside it, in parentheses.
-    """
-
-    text: str
-    best: bool = False
-    aside: str = ""
+    text: str  # Its text
+    best: bool = False  # Whether it is the best of its row
+    aside: str = ""  # What stands beside it, in parentheses
 
     def markdown(self) -> str:
         """Return the cell in Markdown."""
@@ -66,23 +60,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that can be written as Markdown and as a part of a page.
+    """A table that can be written as Markdown and as a part of a page."""
 
-    Arguments:
-        caption: What the numbers are.
-        header: Names of the columns.
-        body: Rows of as many entries.
-        notes: What a reader has to know, below the table.
-
-    Example:
-        >>> Table("Errors", ["method", "RMSE"], [], notes=["No rows."]).markdown().splitlines()[2]
-        '| method | RMSE |'
-    """
-
-    caption: str
-    header: Sequence[str]
-    body: Sequence[Sequence[Entry]]
-    notes: Sequence[str] = ()
+    caption: str  # What the numbers are
+    header: Sequence[str]  # Names of the columns
+    body: Sequence[Sequence[Entry]]  # Rows of as many entries
+    notes: Sequence[str] = ()  # What a reader has to know, below the table
 
     def markdown(self) -> str:
         """Return the table for a Markdown file."""
@@ -97,14 +80,7 @@ class Table:
 
 
 def mean_and_error(mean: float, error: float) -> str:
-    """Return a mean to the digits that its standard error supports: two of the error's.
-
-    Example:
-        >>> mean_and_error(12.3456, 0.789), mean_and_error(1234.5, 67.8)
-        ('12.35 ± 0.79', '1234 ± 68')
-        >>> mean_and_error(1 / 3, math.nan)  # one dataset
-        '0.333'
-    """
+    """Return a mean to the digits that its standard error supports: two of the error's."""
     if not math.isfinite(mean):
         return "–"
     if not math.isfinite(error) or error <= 0:
@@ -150,28 +126,7 @@ def metric_table(
     series: str = "method",
     anchors: Mapping[Any, Mapping[float, float]] | None = None,
 ) -> Table:
-    """Return means and standard errors of a metric.
-
-    Arguments:
-        rows: One row for each test dataset, method, setting and seed.
-        metric: Which column.
-        by: The column with a row of the table for each value.
-        caption: What the numbers are; by default the metric in words.
-        series: The column with a column of the table for each value.
-        anchors: Published values, method -> value of `by` -> number.
-
-    Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.0, 0.2] * 2,
-        ...      "dataset": 0, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
-        ... )
-        >>> print(metric_table(rows, "rmse", caption="Errors").markdown())
-        **Errors**
-        <BLANKLINE>
-        | contaminated fraction ε | NPE | MDS (default) |
-        ...
-    """
+    """Return means and standard errors of a metric."""
     points = summarise(rows, metric, by, series)
     grid = {name: {p.at: p for p in own} for name, own in points.items()}
     compared = metric in SMALLER_IS_BETTER and series == "method"
@@ -235,15 +190,6 @@ def find_losses(rows: Rows, metric: str, by: str = "epsilon") -> tuple[dict[str,
     """Return how many comparisons each method of ours made, and the ones it loses.
 
     References, which know what is clean, are no baselines.
-
-    Example:
-        >>> import pandas as pd
-        >>> rows = pd.DataFrame(
-        ...     {"method": ["npe", "npe", "mds", "mds"], "epsilon": [0.2] * 4,
-        ...      "dataset": [0, 1] * 2, "seed": 0, "rmse": [0.1, 0.4, 0.1, 0.2]}
-        ... )
-        >>> find_losses(rows, "rmse")
-        ({'mds': 1}, [])
     """
     points = summarise(rows, metric, by)
     settings = {name: [p.at for p in own] for name, own in points.items()}
@@ -322,15 +268,3 @@ def tables_in_markdown(tables: Sequence[Table], lost: Sequence[str] = ()) -> str
     sentences = "\n".join(f"- {sentence}" for sentence in lost)
     heading = [f"**Where MDS loses to a baseline**\n\n{sentences}\n"] if lost else []
     return "\n".join([*heading, *(table.markdown() for table in tables)])
-
-
-__all__ = [
-    "Entry",
-    "Table",
-    "experiment_tables",
-    "find_losses",
-    "mean_and_error",
-    "metric_table",
-    "panel_losses",
-    "tables_in_markdown",
-]
