@@ -22,11 +22,12 @@ from tqdm.auto import tqdm
 from mindist import checks
 from mindist.posteriors.guards import quiet, warn_user
 from mindist.simulation.jobs import bar, outcomes, terminable
+from mindist.storage import FullDiskError
 from mindist.threads import one_thread
 from mindist_paper.baselines import Method
 from mindist_paper.evaluation.cell import Cell, address, canonical
 from mindist_paper.evaluation.measure import measure
-from mindist_paper.evaluation.store import KEPT, FullDiskError, Store
+from mindist_paper.evaluation.store import KEPT, Store
 from mindist_paper.evaluation.trained import get_method, get_npe, get_reference
 
 MAX_LISTED = 20

@@ -23,7 +23,7 @@ from mindist_paper.experiments.claims import (
     option,
     with_ratio,
 )
-from mindist_paper.experiments.experiment import NEW, Experiment, Panel
+from mindist_paper.experiments.experiment import NEW, Experiment
 from mindist_paper.experiments.profiles import (
     ABLATION_EPSILONS,
     EPSILONS,
@@ -35,6 +35,7 @@ from mindist_paper.experiments.profiles import (
     product,
     setting,
 )
+from mindist_paper.report import Panel
 from mindist_paper.report.statistics import paired_difference, summarise
 from mindist_paper.report.style import setting as in_words
 from mindist_paper.tasks.contaminations import SUITABLE

@@ -20,7 +20,7 @@ from mindist_paper.experiments.claims import (
     size_and_power,
     verdict,
 )
-from mindist_paper.experiments.experiment import NEW, Experiment, Panel, panels
+from mindist_paper.experiments.experiment import NEW, Experiment, panels
 from mindist_paper.experiments.profiles import (
     BASELINES,
     DETECTION_DATASETS,
@@ -39,6 +39,7 @@ from mindist_paper.experiments.profiles import (
     product,
     setting,
 )
+from mindist_paper.report import Panel
 
 DELTAS = (1.0, 2.0, 3.0, 4.0, 5.0)
 NUMBERS = (5, 10, 50, 100, 200, 500)

@@ -61,8 +61,9 @@ from mindist_paper.baselines import Options
 from mindist_paper.baselines.mds import unfitted
 from mindist_paper.evaluation.metrics import rmse
 from mindist_paper.experiments.claims import label
-from mindist_paper.experiments.experiment import Experiment, Panel
+from mindist_paper.experiments.experiment import Experiment
 from mindist_paper.experiments.profiles import THEOREM_SIZES, TheoremSizes
+from mindist_paper.report import Panel
 
 MAX_ITERATIONS, NEWTON_STEPS = 100, 50
 TOLERANCE, ROUNDING = 1e-12, 1e-15

@@ -18,7 +18,7 @@ from mindist_paper.experiments.claims import (
     starts,
     verdict,
 )
-from mindist_paper.experiments.experiment import Experiment, Panel, panels
+from mindist_paper.experiments.experiment import Experiment, panels
 from mindist_paper.experiments.profiles import (
     BASELINES,
     EPSILONS,
@@ -34,6 +34,7 @@ from mindist_paper.experiments.profiles import (
     recipe,
     setting,
 )
+from mindist_paper.report import Panel
 from mindist_paper.tasks.molecule import HSP90_VARIABLE
 
 METHODS = (*BASELINES, *MINIMUM_DISTANCE, "oracle")
