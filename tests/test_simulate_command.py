@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import mindist
 from mindist.cli import app
-from mindist.cli.user_code import load_named
+from mindist.cli.user_code import load_user_code
 
 MODEL = """
     import helper_of_model
@@ -117,4 +117,4 @@ def test_a_module_that_lacks_something_says_what(tmp_path, monkeypatch):
     (tmp_path / "needs_more.py").write_text("import no_such_thing\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_thing"):
-        load_named("needs_more:x", "PRIOR")
+        load_user_code("needs_more:x", "PRIOR")

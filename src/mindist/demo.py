@@ -28,7 +28,7 @@ from mindist.report import (
     plot_summary_space,
     save_figure,
 )
-from mindist.report.style import ADAPTED, OBSERVED
+from mindist.report.style import ADAPTED, OBSERVED, figure_style
 from mindist.tasks import GaussianTask
 
 FIGURE = Path("results/demo/figure1.png")
@@ -152,14 +152,15 @@ def draw_figure(
         before = methods.npe.sample((1_000,), x=result.s_obs, show_progress_bars=False)
     after = posterior.sample((1_000,), x=x_obs, seed=SEEDS * seed + 5)
     fitted = posterior.mds.fitted_
-    figure, (left, middle, right) = new_figure(3)
+    with figure_style():
+        figure, (left, middle, right) = new_figure(3)
     labels = ("clean observations", "contaminated observations")
     plot_data_space(left, x_obs, outlier, labels=labels)
     decoded = {
         "decoder at the observed summary": (result.s_obs, OBSERVED),
         "decoder at the adapted summary": (result.s_star, ADAPTED),
     }
-    plot_density_contours(left, fitted, decoded)
+    plot_density_contours(left, fitted, decoded).legend(fontsize=9, loc="lower right")
     s_ref = task.summary(x[None])[0]
     plot_summary_space(middle, fitted.bank.s, result.s_obs, result.s_star, s_ref=s_ref)
     plot_posteriors(right, before, after, theta[0], labels=("NPE", "NPE with mindist"))

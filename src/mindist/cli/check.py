@@ -8,24 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mindist.cli import options
+from mindist.cli import options, output
 from mindist.cli.artefacts import load_estimator
 from mindist.cli.errors import FAILURE, MISSPECIFIED
-from mindist.cli.output import (
-    MAX_LISTED,
-    TABLES,
-    adaptation_values,
-    bar,
-    check_suffix,
-    detection_values,
-    number,
-    print_json,
-    print_table,
-    print_verdicts,
-    say,
-    waiting,
-    write_table,
-)
+from mindist.cli.output import MAX_LISTED, TABLES, bar, number, say, waiting
 
 SUMMARIES = ("s_obs", "s_star")
 
@@ -37,7 +23,7 @@ def check(
     columns: options.Columns = None,
     dataset_column: options.DatasetColumn = None,
     key: options.Key = None,
-    missing: options.MissingValues = options.Missing.ERROR,
+    missing: options.MissingValues = "error",
     alpha: options.Alpha = None,
     json: options.Json = False,
 ) -> None:
@@ -49,9 +35,9 @@ def check(
     rows = _detect_all(estimator, observed)
     found = any(row["misspecified"] for row in rows)
     if json:
-        print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
+        output.print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
     else:
-        print_verdicts(rows, estimator.alpha)
+        output.print_verdicts(rows, estimator.alpha)
     if found:
         raise typer.Exit(MISSPECIFIED)
 
@@ -64,7 +50,7 @@ def _detect_all(mds: Any, observed: Any) -> list[dict[str, Any]]:
             detection = mds.detect(batch.x)
             for row, index in enumerate(batch.index):
                 name, n_obs = observed.names[index], batch.x.shape[1]
-                found[index] = detection_values(name, n_obs, detection[row])
+                found[index] = output.detection_values(name, n_obs, detection[row])
             shown.update(len(batch.index))
     return [found[index] for index in sorted(found)]
 
@@ -76,7 +62,7 @@ def adapt(
     columns: options.Columns = None,
     dataset_column: options.DatasetColumn = None,
     key: options.Key = None,
-    missing: options.MissingValues = options.Missing.ERROR,
+    missing: options.MissingValues = "error",
     alpha: options.Alpha = None,
     force: Annotated[
         bool, typer.Option("--force", help="Adapt every dataset, misspecified or not.")
@@ -92,19 +78,21 @@ def adapt(
     json: options.Json = False,
 ) -> None:
     """Find the summaries with which to query a posterior, and which observations are wrong."""
-    check_suffix(out, "--out", TABLES)
-    check_suffix(observations, "--observations", TABLES)
+    output.check_suffix(out, "--out", TABLES)
+    output.check_suffix(observations, "--observations", TABLES)
     with waiting("Loading"):
         estimator = load_estimator(mds, summary, alpha=alpha, seed=seed)
         about = options.DataOptions(data, columns, dataset_column, key, missing)
         observed = about.read(estimator.event_shape)
     found = _adapt_all(estimator, observed, force=force, details=observations is not None)
     if out is not None:
-        write_table(out, found.table())
+        output.write_table(out, found.table())
     if observations is not None:
-        write_table(observations, found.observations)
+        output.write_table(observations, found.observations)
     if json:
-        print_json("adapt", alpha=estimator.alpha, datasets=found.rows, failures=found.failures)
+        output.print_json(
+            "adapt", alpha=estimator.alpha, datasets=found.rows, failures=found.failures
+        )
     else:
         _print(found, estimator.alpha, [path for path in (out, observations) if path is not None])
     if found.failures:
@@ -158,7 +146,7 @@ def _adapt_all(mds: Any, observed: Any, *, force: bool, details: bool) -> Adapte
     with bar(len(observed), "Adapting") as shown:
         for index, result in stream:
             name, n_obs = observed.names[index], observed.lengths[index]
-            found.rows.append(adaptation_values(name, n_obs, result))
+            found.rows.append(output.adaptation_values(name, n_obs, result))
             seen.add(index)
             if details:
                 found.add_observations(name, result)
@@ -172,7 +160,7 @@ def _adapt_all(mds: Any, observed: Any, *, force: bool, details: bool) -> Adapte
 
 def _print(found: Adapted, alpha: float, written: list[Path]) -> None:
     if found.rows:
-        print_verdicts(found.rows, alpha)
+        output.print_verdicts(found.rows, alpha)
     if len(found.rows) == 1:
         _print_one(found.rows[0])
     else:
@@ -189,7 +177,7 @@ def _print_one(values: dict[str, Any]) -> None:
     pairs = zip(values["s_obs"], values["s_star"], strict=True)
     rows = [(f"s_{i}", number(a), number(b)) for i, (a, b) in enumerate(pairs)]
     rows.append(("distance", number(values["distance_obs"]), number(values["distance_star"])))
-    print_table(("", "observed", "used"), rows)
+    output.print_table(("", "observed", "used"), rows)
     if values["adapted"]:
         print(
             f"Contaminated share: {number(values['epsilon'])} "
@@ -218,4 +206,4 @@ def _print_many(adapted: list[dict[str, Any]]) -> None:
     ]
     title = f"Adapted, the first {MAX_LISTED}:" if len(adapted) > MAX_LISTED else "Adapted:"
     columns = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
-    print_table(columns, cells, title=title)
+    output.print_table(columns, cells, title=title)

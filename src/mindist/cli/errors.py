@@ -26,24 +26,25 @@ USER_FILES: set[Path] = set()  # named on the command line: their errors are the
 
 # The argument at the head of a message, and what a command calls it; "" where the sentence that
 # follows says it all.
-HEADS = {
-    "path": "",
-    "missing": "",
-    "columns": "--columns: ",
+HEADS = dict.fromkeys(("path", "missing", "trust", "x"), "") | {
     "dataset": "--dataset-column: ",
-    "key": "--key: ",
-    "out": "--out: ",
-    "summary": "--summary: ",
-    "posterior": "--posterior: ",
+    "names": "--names: ",
     "prior": "PRIOR: ",
     "simulator": "SIMULATOR: ",
-    "trust": "",
-    "x": "",
-    "alpha": "--alpha: ",
-    "bandwidth": "--bandwidth: ",
-    "representation": "--representation: ",
     "theta_names": "--names: ",
-    "names": "--names: ",
+}
+HEADS |= {
+    name: f"--{name}: "
+    for name in [
+        "columns",
+        "key",
+        "out",
+        "summary",
+        "posterior",
+        "alpha",
+        "bandwidth",
+        "representation",
+    ]
 }
 PHRASES = {
     "Pass missing='drop' to leave": "Use --missing drop to leave",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,20 +19,14 @@ MAX_EPOCHS = 2**31 - 1
 EMBEDDING = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")
 
 
-class Preset(str, Enum):
-    """Which method."""
-
-    DEFAULT = "default"
-    PAPER = "paper"
-
-
 def fit(
     bank: options.BankFolder,
     out: Annotated[Path, typer.Option(help="Folder of the fitted estimator.")],
     summary: options.Summary = None,
     preset: Annotated[
-        Preset, typer.Option(help="The best we know, or the paper to the letter (--keep data).")
-    ] = Preset.DEFAULT,
+        Literal["default", "paper"],
+        typer.Option(help="The best we know, or the paper to the letter (--keep data)."),
+    ] = "default",
     bandwidth: Annotated[
         str | None, typer.Option(help="Another than the bank was simulated with.")
     ] = None,
@@ -59,15 +52,10 @@ def fit(
         simulations = open_bank(bank)
     name = need_summary(summary, _own_name(simulations), bank)
     function = load_user_code(name, "--summary")
-    given = {
-        "bandwidth": None if bandwidth is None else number_or_word(bandwidth),
-        "representation": representation,
-        "seed": seed,
-        "alpha": alpha,
-    }
-    mds = _estimator(
-        function, simulations, preset, {k: v for k, v in given.items() if v is not None}
-    )
+    width = None if bandwidth is None else number_or_word(bandwidth)
+    given = {"bandwidth": width, "representation": representation, "seed": seed, "alpha": alpha}
+    given = {option: value for option, value in given.items() if value is not None}
+    mds = _estimator(function, simulations, preset, given)
     begin = time.monotonic()
     if on_terminal():
         say("Fitting: choosing what the kernel sees, reading the bank, calibrating ...")
@@ -78,16 +66,16 @@ def fit(
 
 
 def _own_name(bank: Any) -> str | None:
-    """What the summary function was called within its file; the file itself is not known."""
+    """Return what the summary function was called within its file, which is not known."""
     name = bank.config.get("functions", {}).get("summary")
     return f"file.py:{name}" if isinstance(name, str) and name.isidentifier() else None
 
 
-def _estimator(summary: Any, bank: Any, preset: Preset, given: dict[str, Any]) -> Any:
-    """An unfitted estimator, which embeds as the bank's embeddings were made unless told not to."""
-    from mindist.minimum_distance import MinimumDistance
+def _estimator(summary: Any, bank: Any, preset: str, given: dict[str, Any]) -> Any:
+    """Make an estimator that embeds as the bank's embeddings were made unless told not to."""
+    from mindist import MinimumDistance
 
-    if preset is Preset.PAPER:
+    if preset == "paper":
         if "representation" in given:
             raise UsageError("--representation: the paper's preset has its own. Leave it out.")
         return MinimumDistance.paper(summary, **given)

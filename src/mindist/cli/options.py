@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from mindist.cli.errors import UsageError
 
 NAME = "FILE.py:NAME"
-
-
-class Missing(str, Enum):
-    """What to do about observations with missing values."""
-
-    ERROR = "error"
-    DROP = "drop"
-
 
 MdsFolder = Annotated[Path, Argument(metavar="MDS", help="The folder that `mindist fit` wrote.")]
 BankFolder = Annotated[
@@ -77,7 +68,8 @@ Key = Annotated[
     str | None, Option(metavar="NAME", help="Array in a file that holds several; '*' for all.")
 ]
 MissingValues = Annotated[
-    Missing, Option("--missing", help="What becomes of observations with missing values.")
+    Literal["error", "drop"],
+    Option("--missing", help="What becomes of observations with missing values."),
 ]
 Alpha = Annotated[
     float | None,
@@ -101,7 +93,7 @@ class DataOptions:
     columns: str | None
     dataset_column: str | None
     key: str | None
-    missing: Missing
+    missing: str
 
     def read(self, event_shape: Any) -> Any:
         """Read the `Observed` datasets, of observations of this shape."""
@@ -115,7 +107,7 @@ class DataOptions:
             key=self.key,
             columns=None if self.columns is None else split(self.columns),
             dataset=self.dataset_column,
-            missing=self.missing.value,
+            missing=self.missing,
         )
 
 

@@ -7,16 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mindist.cli import options
+from mindist.cli import options, output
 from mindist.cli.artefacts import load_estimator, load_posterior
 from mindist.cli.errors import UsageError, extra
-from mindist.cli.output import (
-    adaptation_values,
-    check_suffix,
-    print_json,
-    print_verdicts,
-    waiting,
-)
 from mindist.cli.user_code import load_user_code
 
 
@@ -36,7 +29,7 @@ def report(
     columns: options.Columns = None,
     dataset_column: options.DatasetColumn = None,
     key: options.Key = None,
-    missing: options.MissingValues = options.Missing.ERROR,
+    missing: options.MissingValues = "error",
     dataset: Annotated[
         str | None, typer.Option(help="Which dataset, where there are several.")
     ] = None,
@@ -45,8 +38,8 @@ def report(
     json: options.Json = False,
 ) -> None:
     """Write one self-contained HTML page about a dataset: what is wrong, and what follows."""
-    check_suffix(out, "--out", (".html",))
-    with waiting("Loading"):
+    output.check_suffix(out, "--out", (".html",))
+    with output.waiting("Loading"):
         estimator = load_estimator(mds, summary, alpha=alpha)
         about = options.DataOptions(data, columns, dataset_column, key, missing)
         name, x = _choose(about.read(estimator.event_shape), dataset)
@@ -61,14 +54,14 @@ def report(
             given["theta_names"] = options.split(names)
     with extra("report"):
         from mindist.report import write_report
-    with waiting("Writing the report"):
+    with output.waiting("Writing the report"):
         result = estimator.adapt(x)
         write_report(out, result=result, mds=estimator, **given)
-    values = adaptation_values(name, len(x), result)
+    values = output.adaptation_values(name, len(x), result)
     if json:
-        print_json("report", out=out, alpha=estimator.alpha, datasets=[values])
+        output.print_json("report", out=out, alpha=estimator.alpha, datasets=[values])
     else:
-        print_verdicts([values], estimator.alpha)
+        output.print_verdicts([values], estimator.alpha)
         print(f"Written: {out}")
 
 

@@ -8,22 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mindist.cli import options
+from mindist.cli import options, output
 from mindist.cli.artefacts import load_estimator, load_posterior
 from mindist.cli.errors import UsageError, extra
-from mindist.cli.output import (
-    MAX_LISTED,
-    TABLES,
-    bar,
-    check_suffix,
-    detection_values,
-    number,
-    print_json,
-    print_table,
-    print_verdicts,
-    waiting,
-    write_table,
-)
+from mindist.cli.output import MAX_LISTED, TABLES, bar, number, waiting
 
 NETCDF, NUMPY = ".nc", ".npy"
 FORMATS = (NETCDF, *TABLES, NUMPY)
@@ -43,7 +31,7 @@ def sample(
     columns: options.Columns = None,
     dataset_column: options.DatasetColumn = None,
     key: options.Key = None,
-    missing: options.MissingValues = options.Missing.ERROR,
+    missing: options.MissingValues = "error",
     alpha: options.Alpha = None,
     out: Annotated[
         Path | None, typer.Option(help="File of samples: .nc (ArviZ), .csv, .parquet or .npy.")
@@ -52,7 +40,7 @@ def sample(
     json: options.Json = False,
 ) -> None:
     """Draw from the robust posterior: at the observed summary, or the adapted one if need be."""
-    check_suffix(out, "--out", FORMATS)
+    output.check_suffix(out, "--out", FORMATS)
     with waiting("Loading"):
         from mindist import RobustPosterior
 
@@ -78,7 +66,9 @@ def sample(
         for row, samples in zip(_detections(robust, observed), drawn, strict=True)
     ]
     if json:
-        print_json("sample", alpha=estimator.alpha, parameters=labels, out=out, datasets=rows)
+        output.print_json(
+            "sample", alpha=estimator.alpha, parameters=labels, out=out, datasets=rows
+        )
     else:
         _print(rows, estimator.alpha, out)
 
@@ -121,7 +111,7 @@ def _write(out: Path, drawn: Sequence[Any], names: list[str], datasets: Any) -> 
         sizes = zip(datasets, drawn, strict=True)
         which = [name for name, samples in sizes for _ in range(len(samples))]
         columns = {"dataset": which, **columns}
-    write_table(out, columns)
+    output.write_table(out, columns)
 
 
 def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
@@ -144,18 +134,18 @@ def _detections(robust: Any, observed: Any) -> list[dict[str, Any]]:
     rows = []
     for name, x in zip(observed.names, observed, strict=True):
         result = robust.adapt(x)
-        values = detection_values(name, len(x), result)
+        values = output.detection_values(name, len(x), result)
         rows.append(values | {"adapted": bool(result.adapted), "s_star": result.s_star.tolist()})
     return rows
 
 
 def _print(rows: list[dict[str, Any]], alpha: float, out: Path | None) -> None:
-    print_verdicts(rows, alpha)
+    output.print_verdicts(rows, alpha)
     if len(rows) == 1:
         moved = "adapted" if rows[0]["adapted"] else "observed"
         cells = [[p["name"], *(number(p[key]) for key in STATISTICS)] for p in rows[0]["posterior"]]
         title = f"Posterior at the {moved} summary, {rows[0]['num_samples']:,} samples:"
-        print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title=title)
+        output.print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title=title)
     else:
         _print_several(rows)
     if out is not None:
@@ -176,4 +166,4 @@ def _print_several(rows: list[dict[str, Any]]) -> None:
     few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
     adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} at an adapted summary"
     title = f"Posterior means and standard deviations{few}, {adapted}:"
-    print_table(("dataset", *(p["name"] for p in shown[0]["posterior"])), cells, title=title)
+    output.print_table(("dataset", *(p["name"] for p in shown[0]["posterior"])), cells, title=title)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,21 +14,6 @@ from mindist.cli.artefacts import need_summary
 from mindist.cli.errors import UsageError, extra, interruptible
 from mindist.cli.output import print_json
 from mindist.cli.user_code import load_user_code
-
-
-class Keep(str, Enum):
-    """What is kept of simulated data."""
-
-    EMBEDDING = "embedding"
-    DATA = "data"
-
-
-class Failures(str, Enum):
-    """What becomes of failed simulations."""
-
-    REDRAW = "redraw"
-    REPORT = "report"
-    RAISE = "raise"
 
 
 def simulate(
@@ -53,8 +37,9 @@ def simulate(
     workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
     seed: options.Seed = 0,
     keep: Annotated[
-        Keep, typer.Option(help="What is kept of the data; `data` is all, and can be large.")
-    ] = Keep.EMBEDDING,
+        Literal["embedding", "data"],
+        typer.Option(help="What is kept of the data; `data` is all, and can be large."),
+    ] = "embedding",
     bandwidth: Annotated[
         str, typer.Option(help="Of the kernel: median, '0.5 median', '95% efficient', a number.")
     ] = "median",
@@ -64,8 +49,9 @@ def simulate(
     chunk: Annotated[int | None, typer.Option(help="Datasets in a chunk.", min=1)] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds for a simulation.")] = None,
     failures: Annotated[
-        Failures, typer.Option(help="What becomes of draws that fail.")
-    ] = Failures.REDRAW,
+        Literal["redraw", "report", "raise"],
+        typer.Option(help="What becomes of draws that fail."),
+    ] = "redraw",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what it takes: time, memory, disk.")
     ] = False,
@@ -76,27 +62,21 @@ def simulate(
         raise UsageError("Say where to: --out FOLDER, or what it takes: --dry-run.")
     names = {"PRIOR": prior, "SIMULATOR": simulator, "--summary": need_summary(summary)}
     sources = [load_user_code(name, argument) for argument, name in names.items()]
-    settings: dict[str, Any] = {"n_obs": n_obs, "workers": workers, "seed": seed}
-    settings |= {"keep": keep.value, "failures": failures.value}
-    settings |= {"chunk": chunk, "time_limit": time_limit}
-    settings["mds"] = estimator(sources[2], bandwidth, representation)
+    from mindist import MinimumDistance
+
+    # The estimator that the bank is for decides how data are embedded.
+    width = number_or_word(bandwidth)
+    mds = MinimumDistance(sources[2], bandwidth=width, representation=representation)
+    settings: dict[str, Any] = {"n_obs": n_obs, "workers": workers, "seed": seed, "keep": keep}
+    settings |= {"failures": failures, "chunk": chunk, "time_limit": time_limit, "mds": mds}
     if out is None or dry_run:
-        estimate(sources, num, settings, json=json)
+        _estimate(sources, num, settings, json=json)
     else:
-        build(sources, num, settings, out, json=json)
-
-
-def estimator(summary: Any, bandwidth: str, representation: str) -> Any:
-    """The estimator that the bank is for: it decides how data are embedded."""
-    from mindist.minimum_distance import MinimumDistance
-
-    return MinimumDistance(
-        summary, bandwidth=number_or_word(bandwidth), representation=representation
-    )
+        _build(sources, num, settings, out, json=json)
 
 
 def number_or_word(text: str) -> float | str:
-    """A bandwidth: a number, or a rule in words.
+    """Return a bandwidth: a number, or a rule in words.
 
     Example:
         >>> number_or_word("0.5"), number_or_word("0.5 median")
@@ -108,7 +88,7 @@ def number_or_word(text: str) -> float | str:
         return text
 
 
-def estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bool) -> None:
+def _estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bool) -> None:
     """Say what a bank would take."""
     from mindist.simulation import build as banks
 
@@ -123,7 +103,9 @@ def estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bo
         print(expected)
 
 
-def build(sources: list[Any], num: int, settings: dict[str, Any], out: Path, *, json: bool) -> None:
+def _build(
+    sources: list[Any], num: int, settings: dict[str, Any], out: Path, *, json: bool
+) -> None:
     """Simulate, and say what is there."""
     from mindist.simulation import build as banks
 

@@ -79,14 +79,6 @@ def plot_samples(
         theta: True parameters `(d_theta,)`, or None where nobody knows.
         names: Names of the parameters.
         colours: Label -> colour.
-
-    Example:
-        >>> from mindist.report import new_figure
-        >>> figure, (axes,) = new_figure(1)
-        >>> samples = {"NPE": np.zeros((5, 2))}
-        >>> axes = plot_samples(axes, samples, [1, 1], ["rate", "level"], {"NPE": "black"})
-        >>> axes.get_xlabel(), axes.get_legend_handles_labels()[1]
-        ('rate', ['NPE', 'true parameter'])
     """
     arrays = {label: np.asarray(drawn, dtype=float) for label, drawn in samples.items()}
     dim = next(iter(arrays.values())).shape[-1]

@@ -107,12 +107,7 @@ def plot_data_space(
 
 
 def spread_out(index: Any) -> Any:
-    """Return at most `MOST_MARKS` of some indices, evenly spread.
-
-    Example:
-        >>> len(spread_out(np.arange(10_000))), spread_out(np.arange(3)).tolist()
-        (400, [0, 1, 2])
-    """
+    """Return at most `MOST_MARKS` of some indices, evenly spread."""
     if len(index) <= MOST_MARKS:
         return index
     return index[np.linspace(0, len(index) - 1, MOST_MARKS).astype(int)]
@@ -162,12 +157,7 @@ def _draw_each(
 
 
 def series_of(x: Any) -> Any:
-    """Return lines `(N, T)` that stand for observations: first column, or all numbers in order.
-
-    Example:
-        >>> series_of(np.zeros((3, 25, 2))).shape, series_of(np.zeros((3, 4, 2))).shape
-        ((3, 25), (3, 8))
-    """
+    """Return lines `(N, T)` that stand for observations: first column, or all numbers in order."""
     columns = x.reshape(len(x), len(x[0]), -1)
     return columns[..., 0] if columns.shape[1] >= LEAST_SIDE else x.reshape(len(x), -1)
 

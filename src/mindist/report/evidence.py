@@ -60,7 +60,8 @@ def plot_summary_space(
     low, high = limits(cloud[:, chosen], np.asarray(s_obs, dtype=float)[chosen])
     drawn = cloud[:MOST_SIMULATIONS, chosen].T
     quiet = {"color": GREY, "alpha": 0.5, "linewidths": 0}  # visible on light and dark pages
-    axes.scatter(*drawn, s=6, label="simulated", rasterized=True, **quiet)
+    axes.scatter(*drawn, s=6, rasterized=True, **quiet)
+    axes.scatter([], [], s=25, label="simulated", **quiet)  # the legend needs a larger mark
     points = _points(s_obs, s_star, s_ref)
     places = {k: np.clip(np.asarray(s, float)[chosen], low, high) for k, (s, _, _) in points}
     if "adapted" in places:
@@ -140,13 +141,7 @@ def plot_summary(axes: Any, cloud: Any, s_obs: float, s_star: float | None, name
 
 
 def limits(cloud: Any, s_obs: Any) -> tuple[Any, Any]:
-    """Return where axes begin and end: around the simulations, and `s_obs` if it is near.
-
-    Example:
-        >>> cloud = np.linspace(0, 1, 201)[:, None]
-        >>> [end.round(2).tolist() for end in limits(cloud, np.array([100.0]))]
-        [[-0.08], [2.07]]
-    """
+    """Return where axes begin and end: around the simulations, and `s_obs` if it is near."""
     low, high = np.quantile(cloud, INSIDE, axis=0)
     width = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
     near = np.clip(s_obs, low - ROOM * width, high + ROOM * width)

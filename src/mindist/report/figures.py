@@ -48,13 +48,13 @@ def every_figure(material: Material) -> dict[str, Any]:
 
 def summary_figure(material: Material) -> Markup:
     """Draw observed, adapted and simulated summaries, in pairs."""
-    cloud = material.mds.fitted_.bank.s.cpu()
+    every = material.mds.fitted_.bank.s.cpu()
     chosen = material.shift.abs().argsort(descending=True, stable=True)[:MOST_SUMMARIES].sort()[0]
     names = [material.summary_names[j] for j in chosen.tolist()]
     s_obs = material.result.s_obs[chosen].numpy()
     s_star = material.result.s_star[chosen].numpy() if material.adapted else None
-    dim, left_out = len(chosen), cloud.shape[1] - len(chosen)
-    cloud = cloud[:, chosen].numpy()
+    dim, left_out = len(chosen), every.shape[1] - len(chosen)
+    cloud = every[:, chosen].numpy()
     alt = (
         f"Simulated summaries ({', '.join(names)}) as grey points"
         f"{'' if dim > 1 else ' or bars'}, the observed one in orange"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,15 +32,8 @@ MAX_BYTES = 2**28
 """Size of replicated data."""
 
 
-@dataclass(frozen=True)
-class Replicated:
-    """Replicated datasets.
-
-    Arguments:
-        x: Datasets `(n, N, *event)`; n may be less than was asked for, or 0.
-        asked: How many were asked for.
-        error: What the first failure said, if any.
-    """
+class Replicated(NamedTuple):
+    """Datasets `(n, N, *event)`, how many were asked for, and what the first failure said."""
 
     x: Tensor
     asked: int
@@ -174,7 +167,8 @@ def gather(
     asked = {"before": s_obs}
     if result.adapted:
         batch = _with_tensors(result, lambda value: value[None].to(mds.device))
-        asked["after"] = posterior.conditions_of(replace(batch, status=(result.status,)))
+        batch = Adaptation(**{**vars(batch), "status": (result.status,)})
+        asked["after"] = posterior.conditions_of(batch)
     draws = {}
     for name, conditions in asked.items():
         draws[name] = draw(posterior, conditions, num_samples, seed)
@@ -225,15 +219,6 @@ def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:
     r"""Return a posterior-predictive p-value; discrepancy: squared distance of two embeddings.
 
     .. math:: p = \frac{1 + \#\{i : \|z_i - z_{i+1}\|^2 \ge \|z_i - z_{obs}\|^2\}}{n + 1}
-
-    Arguments:
-        replicated: Mean embeddings of replicated datasets `(n, K)`.
-        observed: That of the observed one, `(K,)`.
-
-    Example:
-        >>> z = torch.tensor([[0.0], [1.0], [0.0], [1.0]])
-        >>> predictive_p_value(z, torch.tensor([0.5])), predictive_p_value(z, torch.tensor([9.0]))
-        (1.0, 0.2)
     """
     apart = (replicated - replicated.roll(-1, 0)).square().sum(1)
     reached = (apart >= (replicated - observed).square().sum(1)).sum()
@@ -243,19 +228,7 @@ def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:
 def replicate(
     simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int
 ) -> Replicated:
-    """Simulate a dataset for each parameter vector, and leave out those that fail.
-
-    Arguments:
-        simulator: The user's function.
-        theta: Parameters `(n, d_theta)`.
-        shape: Of one dataset, `(N, *event)`.
-        seed: Of the simulator's randomness.
-
-    Example:
-        >>> simulator = lambda theta: theta + torch.randn(20, 2)
-        >>> replicate(simulator, torch.zeros(5, 2), (20, 2), seed=0).x.shape
-        torch.Size([5, 20, 2])
-    """
+    """Simulate a dataset for each parameter vector, and leave out those that fail."""
     numbers = torch.Size(shape).numel()
     theta = theta[: max(1, MAX_BYTES // (4 * max(1, numbers)))].detach().cpu()
     call = Call(simulator, shape[0], tuple(shape[1:]))
@@ -299,16 +272,7 @@ def _one_by_one(call: Call, theta: Tensor, seed: int) -> tuple[Tensor, str]:
 
 
 def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) -> list[str]:
-    """Return names of the parts of a vector, as given or numbered.
-
-    Example:
-        >>> names_of(None, 2, "s", "summary_names")
-        ['s₁', 's₂']
-        >>> names_of(["mean"], 2, "s", "summary_names")
-        Traceback (most recent call last):
-            ...
-        ValueError: summary_names: expected 2 names, one for each, got 1.
-    """
+    """Return names of the parts of a vector, as given or numbered."""
     if given is None:
         return numbered(letter, num)
     names = [str(name) for name in ([given] if isinstance(given, str) else given)]

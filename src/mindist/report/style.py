@@ -40,13 +40,7 @@ def new_figure(panels: int, size: tuple[float, float] = (5, 5)) -> tuple[Figure,
 
 
 def new_grid(lines: int, columns: int, size: tuple[float, float]) -> tuple[Figure, Any]:
-    """Make lines and columns of panels; return the figure and its axes `(lines, columns)`.
-
-    Example:
-        >>> figure, grid = new_grid(2, 3, (4, 3))
-        >>> grid.shape, figure.get_size_inches().tolist()
-        ((2, 3), [12.0, 6.0])
-    """
+    """Make lines and columns of panels; return the figure and its axes `(lines, columns)`."""
     figure = Figure(figsize=(size[0] * columns, size[1] * lines), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(lines, columns, squeeze=False)
@@ -109,12 +103,7 @@ def plain(name: str) -> str:
 
 
 def numbered(letter: str, num: int) -> list[str]:
-    """Return names of the parts of a vector.
-
-    Example:
-        >>> numbered("s", 12)[-1]
-        's₁₂'
-    """
+    """Return names of the parts of a vector."""
     below = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
     return [f"{letter}{str(j + 1).translate(below)}" for j in range(num)]
 

@@ -219,17 +219,12 @@ def _settings(material: Material) -> dict[str, str]:
 
 
 def _configuration(mds: MinimumDistance) -> dict[str, Any]:
-    return {
+    plain = ("bandwidth", "num_features", "frequencies", "local", "seed")
+    function = not isinstance(mds.representation, str)
+    return {name: getattr(mds, name) for name in plain} | {
         "decoder": type(mds.decoder).__name__,
-        "bandwidth": mds.bandwidth,
-        "representation": (
-            mds.representation if isinstance(mds.representation, str) else "a function"
-        ),
-        "num_features": mds.num_features,
-        "frequencies": mds.frequencies,
-        "local": mds.local,
+        "representation": "a function" if function else mds.representation,
         "search": asdict(mds.search),
-        "seed": mds.seed,
     }
 
 
