@@ -26,19 +26,15 @@ from torch.distributions import Independent, Uniform
 from mindist import checks
 from mindist.tasks.task import Task, lag_correlation, long_enough
 
-LOW, HIGH = torch.tensor([[0.0, -2.0], [2.0, 2.0]])
+LOW, HIGH = torch.tensor([0.0, -2.0]), torch.tensor([2.0, 2.0])
 
 
 @dataclass(frozen=True)
 class OrnsteinUhlenbeckTask(Task):
     """Speed and log level of mean reversion, from short noisy trajectories.
 
-    Arguments:
-        num_obs: Default number N of trajectories of a dataset.
-        num_times: Number T of values of a trajectory, the initial one included.
-        step: Time between two values.
-        variance: Variance sigma^2 of the noise in a unit of time.
-        start: Initial value X_0.
+    A dataset has by default `num_obs` trajectories of `num_times` values, `step` apart, the first
+    of which is `start`; `variance` is sigma^2, of the noise in a unit of time.
 
     Example:
         >>> task, generator = OrnsteinUhlenbeckTask(), torch.Generator().manual_seed(0)

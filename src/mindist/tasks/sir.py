@@ -127,24 +127,18 @@ class UniformTriangle(Distribution):
 
 
 class Asinh(nn.Module):
-    """The inverse hyperbolic sine, a logarithm for large values of either sign, as a layer."""
+    """The inverse hyperbolic sine as a layer, a logarithm for large values of either sign."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return as many values as came in, none of them large."""
-        return x.asinh()
+    forward = staticmethod(torch.asinh)
 
 
 @dataclass(frozen=True)
 class SIRTask(Task):
     """Infection and recovery rate of an epidemic, from daily counts of the infected.
 
-    Arguments:
-        num_obs: Default number N of trajectories of a dataset.
-        num_days: Number T of daily counts of a trajectory, day 0 included.
-        population: Number of people; counts are this times the infected fraction.
-        reversion: Speed eta at which R_0 returns to beta / gamma.
-        volatility: Volatility sigma of R_0.
-        steps_per_day: Euler-Maruyama steps in a day.
+    A dataset has by default `num_obs` trajectories of `num_days` counts, day 0 included, among
+    `population` people. R_0 returns to beta / gamma at the speed `reversion` (eta), with
+    `volatility` (sigma), in `steps_per_day` Euler-Maruyama steps.
 
     Example:
         >>> task, generator = SIRTask(), torch.Generator().manual_seed(0)

@@ -33,8 +33,6 @@ class Task(Protocol):
     Example:
         >>> from mindist.tasks import GaussianTask
         >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
-        >>> isinstance(task, Task)
-        True
         >>> theta, x = next(task.simulate_chunks(1_000, generator=generator, chunk=300))
         >>> theta.shape, x.shape
         (torch.Size([300, 2]), torch.Size([300, 100, 2]))
