@@ -154,7 +154,8 @@ class FourierFeatures:
 
         threads = min(torch.get_num_threads(), len(blocks))
         each_in_a_thread(add_up, [blocks[i::threads] for i in range(threads)])
-        return sums.sum(1).flatten(1).mul_(self.scale / max(1, num_obs))
+        means = sums[:, 0] if parts == 1 else sums.sum(1)
+        return means.flatten(1).mul_(self.scale / max(1, num_obs))
 
     @property
     def scale(self) -> float:
