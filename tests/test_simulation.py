@@ -11,6 +11,7 @@ import time
 import warnings
 from pathlib import Path
 
+import filelock
 import numpy as np
 import pytest
 import torch
@@ -349,6 +350,14 @@ def test_a_bank_is_locked_by_one_process(tmp_path):
     assert cases.simulate(path, 20).complete
 
 
+def test_locks_where_the_system_has_none(tmp_path, monkeypatch):
+    """filelock takes a file in the place of a lock there; Windows has locks of its own."""
+    monkeypatch.setattr("filelock.FileLock", filelock.SoftFileLock)
+    with locked(tmp_path / "bank"), pytest.raises(BankLockedError, match=f"process {os.getpid()}"):
+        cases.simulate(tmp_path / "bank", 20)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_stops_a_run_which_then_goes_on(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -405,7 +414,7 @@ def test_a_crash_ends_a_run_but_not_one_with_a_time_limit(tmp_path):
     with pytest.raises(SimulationError, match=r"a worker process died .* with time_limit each"):
         cases.simulate(tmp_path / "a", 400, crashing, workers=2)
     assert not mindist.SimulationBank.open(tmp_path / "a", verify=True).complete
-    bank = cases.simulate(tmp_path / "b", 400, crashing, time_limit=20)
+    bank = cases.simulate(tmp_path / "b", 60, crashing, time_limit=20)
     assert {failure.error for failure in bank.failures} == {
         "its process ended: it crashed, or the system ended it"
     }
@@ -447,3 +456,13 @@ def test_signals_end_a_run_that_then_goes_on(tmp_path, number, workers):
     assert not kept.complete
     with locked(tmp_path / "bank"):
         pass
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_started_again(tmp_path):
+    """4 kills of 40 chunks, some of them no pilot; by hand 20 of 200: docs/simulations.md."""
+    script = Path(__file__).with_name("killing.py")
+    command = [sys.executable, script, tmp_path, "40", "4", "1", "40"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "same bytes: True; simulated again: 0" in done.stdout

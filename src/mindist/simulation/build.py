@@ -15,9 +15,9 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import timedelta
 from functools import partial
 from importlib import metadata
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -344,10 +344,10 @@ class Estimate:
             f"{schema.num:,} datasets of {schema.shapes['x'][0]} observations, simulated {how}, "
             f"{schema.num_chunks:,} chunks of {schema.chunk:,}, {self.workers} "
             f"worker{'s' * (self.workers > 1)}:\n"
-            f"time    {words_of_time(self.seconds)} ({1e3 * self.each:.3g} ms for a dataset, timed "
-            f"on {self.timed}{failed})\n"
-            f"memory  {words_of_bytes(self.memory)}\n"
-            f"disk    {words_of_bytes(self.disk)} at most"
+            f"time    {timedelta(seconds=math.ceil(self.seconds))} "
+            f"({1e3 * self.each:.3g} ms for a dataset, timed on {self.timed}{failed})\n"
+            f"memory  {_megabytes(self.memory)}\n"
+            f"disk    {_megabytes(self.disk)} at most"
         )
 
 
@@ -372,7 +372,7 @@ def estimate(
         >>> simulator = lambda theta, rng: rng.normal(theta, size=(9, 1))
         >>> print(estimate(prior, simulator, lambda x: x.mean(1), 1_000, n_obs=9))
         1,000 datasets of 9 observations, simulated one by one, 100 chunks of 10, 1 worker:
-        time    ... s (... ms for a dataset, timed on ...)
+        time    0:00:... (... ms for a dataset, timed on ...)
         memory  401 MB
         disk    5 MB at most
     """
@@ -404,27 +404,7 @@ def _rough(mds: MinimumDistance, event: tuple[int, ...]) -> Embed:
     return Embedding(features, features if mds.local else None, None).mean
 
 
-def words_of_time(seconds: float) -> str:
-    """Say a time in two units.
-
-    Example:
-        >>> [words_of_time(s) for s in (4.2, 250, 9_000, 200_000)]
-        ['4 s', '4 min 10 s', '2 h 30 min', '2 days 8 h']
-    """
-    units = [("days", 86_400), ("h", 3_600), ("min", 60), ("s", 1)]
-    for (unit, size), (smaller, part) in pairwise(units):
-        if seconds >= size:
-            return f"{math.floor(seconds / size)} {unit} {round(seconds % size / part)} {smaller}"
-    return f"{seconds:.0f} s" if seconds >= 1 else "less than 1 s"
-
-
-def words_of_bytes(number: float) -> str:
-    """Say a size in MB or GB.
-
-    Example:
-        >>> words_of_bytes(4.2e9), words_of_bytes(3e6)
-        ('4.2 GB', '3 MB')
-    """
+def _megabytes(number: float) -> str:
     return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{math.ceil(number / 1e6)} MB"
 
 

@@ -17,7 +17,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -165,12 +165,8 @@ class Data:
     numpy: bool
 
 
-class Caller(Protocol):
-    """Calls the simulator, here or in a process that can be ended."""
-
-    def __call__(self, theta: Any, seed: int, batch: int | None) -> Data | Problem:
-        """Call it with one theta `(d_theta,)`, or a batch `(B, d_theta)`."""
-        ...
+Caller = Callable[[Any, int, int | None], Data | Problem]
+"""Calls the simulator with one theta, or a batch of so many, from a seed: here or elsewhere."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Many jobs through joblib: outcomes as they come, in bounded memory, stopped cleanly.
 
 One process by default, `workers` processes of this machine (loky), or whatever cluster the caller
-has chosen by `joblib.parallel_config("dask")` or `"ray"`. Nothing here knows what a job is: the
-simulation bank and the experiments of mindist-paper both run theirs through it.
+has chosen by `joblib.parallel_config("dask")` or `"ray"`. mindist-paper runs its jobs here too.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Functions in another process, and a time limit that holds whatever the simulator does.
 
-Neither pebble nor loky does this: pebble's timeouts need a task of some milliseconds for each call
-and leave a hanging child behind when the caller is killed; loky has no timeouts. So each simulator
-has a process of its own behind a pipe. It interrupts itself by an alarm, which ends a loop of
-Python or a sleep and costs nothing. Compiled code may never look at a signal: then the caller kills
-the process and takes another. And if the caller itself is gone, a timer outside of Python's lock
-ends the process.
+A simulator has a process of its own behind a pipe. It interrupts itself by an alarm, which ends a
+loop of Python or a sleep and costs nothing. Compiled code may never look at a signal: then the
+caller kills the process and takes another. If the caller itself is gone, a timer outside of
+Python's lock ends the process. (pebble leaves a hanging child behind when its caller is killed,
+and pickles no function of a notebook; loky has no time limits.)
 
-This is the only module that pickles, through pipes and sockets and never to a file: cloudpickle
-takes functions of a notebook or a script by value.
+This is the only module that pickles, through pipes and never to a file: cloudpickle takes functions
+of a notebook or a script by value.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
 from multiprocessing.connection import Connection, Pipe
 from types import FrameType
@@ -100,19 +99,14 @@ def one_core() -> Iterator[None]:
         ...     torch.get_num_threads()
         1
     """
-    controller = _controller()
-    with one_thread(), nullcontext() if controller is None else controller.limit(limits=1):
+    with one_thread(), _controller().limit(limits=1):
         yield
 
 
 @cache
 def _controller() -> Any:
     """Return a handle on the libraries that are loaded by now; looking for them takes a while."""
-    try:
-        from threadpoolctl import ThreadpoolController
-    except ModuleNotFoundError:
-        return None
-    return ThreadpoolController()
+    return need("threadpoolctl").ThreadpoolController()
 
 
 class LimitedCall:
@@ -206,13 +200,7 @@ _idle: dict[str, list[LimitedCall]] = {}  # processes of the last run, to be use
 
 @contextmanager
 def calling(call: Call, limit: float | None, run: str) -> Iterator[Caller]:
-    """Call a simulator here or, if there is a limit, in a process, which the same run uses again.
-
-    Arguments:
-        call: The simulator and what is expected of it.
-        limit: Seconds for one simulation.
-        run: A name for the run: a process of another one is ended.
-    """
+    """Call a simulator here or, with seconds as a limit, in a process that its `run` uses again."""
     if limit is None:
         yield call
         return

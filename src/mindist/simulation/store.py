@@ -25,7 +25,7 @@ import shutil
 import socket
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -116,13 +116,10 @@ def read_group(folder: Path) -> dict[str, Any] | None:
     if not isinstance(attributes, dict):
         raise damaged(path, "it is not what mindist wrote")
     claimed = attributes.pop("sha256", None)
-    try:
-        intact = claimed == _digest(_canonical(attributes))
-    except (RecursionError, ValueError):  # ValueError: text that no encoding has
-        intact = False
-    if not intact:
-        raise damaged(path, "its checksum does not match its content")
-    return attributes
+    with suppress(RecursionError, ValueError):  # ValueError: text that no encoding has
+        if claimed == _digest(_canonical(attributes)):
+            return attributes
+    raise damaged(path, "its checksum does not match its content")
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
@@ -313,8 +310,7 @@ class Store:
     def chunk_folders(self) -> list[tuple[int, Path]]:
         """Return the groups of the chunks, with their numbers, in order."""
         found = (self.path / "chunks").glob("[0-9]*")
-        named = [path for path in found if re.fullmatch("[0-9]{5,15}", path.name)]
-        return sorted((int(path.name), path) for path in named)
+        return sorted((int(p.name), p) for p in found if re.fullmatch("[0-9]{5,15}", p.name))
 
     def read_record(self, index: int, folder: Path) -> dict[str, Any] | None:
         """Read the record of a chunk; None if there is none."""
@@ -388,12 +384,11 @@ class Writer(Store):
         for leftover in [*self.path.glob("*/*.partial"), *self.path.glob("**/.*.tmp")]:
             leftover.unlink(missing_ok=True)
         for index, folder in self.chunk_folders():
-            why, record = "", None
             try:
                 record = self.read_record(index, folder)
                 why = "" if record is None else self.damage(record, verify=True)
             except ValueError as error:
-                why = str(error)
+                record, why = None, str(error)
             if record is not None and not why:
                 self.records[index] = record
                 continue
