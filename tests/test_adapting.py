@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from exact_models import features
 from mindist import MinimumDistance
-from mindist.adaptation import Search, Status
+from mindist.adaptation import Observations, Problem, Search, Status
+from mindist.features.embedding import Embedding
 from mindist.tasks import GaussianTask
 
 
@@ -126,3 +128,14 @@ def test_blocks_of_datasets_do_not_change_a_result(fitted, clean, monkeypatch, t
             getattr(apart, name), getattr(together, name), rtol=1e-4, atol=1e-5
         )
     assert apart.status == together.status
+
+
+def test_a_permutation_of_all_datasets_is_a_selection():
+    x = torch.arange(3.0)[:, None, None].expand(3, 4, 1)
+    problem = Problem(x, x[:, 0], x[:, 0].expand(3, 2))
+    turned, every = torch.tensor([2, 0, 1]), torch.arange(3)
+    assert problem[every] is problem
+    assert problem[turned].s_obs.flatten().tolist() == [2, 0, 1]
+    seen = Observations.of(Embedding(features((1,), 4, 1.0), None, None), x)
+    assert seen[every] is seen
+    assert torch.equal(seen[turned].wide, seen.wide[turned])

@@ -133,10 +133,10 @@ class Fitted:
         wide, local = self.embedding.split(z_bar)
         difference = wide - mu
         distance = torch.linalg.vecdot(difference, difference)
-        if not isinstance(self.decoder, RidgeDecoder):
-            return distance, [difference]
+        if self.detector is None:
+            return distance, []
         residuals = [difference.to(wide.dtype)]
-        if self.detector is not None and self.local is not None and local is not None:
+        if self.local is not None and local is not None:
             residuals.append(local - self.local.decode(s, local.dtype))
         return distance, residuals
 

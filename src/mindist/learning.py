@@ -38,7 +38,7 @@ from mindist.features.embedding import Embedding, local_multiple
 from mindist.features.representation import make_representation
 from mindist.features.stream import EmbeddedSimulations, EmbeddedStream
 from mindist.fitted import Fitted
-from mindist.protocols import Decoder
+from mindist.protocols import Decoder, LeaveOneOut
 from mindist.summarise import Summariser
 
 CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
@@ -132,7 +132,7 @@ class Learner:
             )
         self.num_points = decoder.num_points
         self.one_pass = isinstance(decoder, RidgeDecoder)
-        self._combined = detector == "combined" and self.one_pass
+        self._combined = detector == "combined" and isinstance(decoder, LeaveOneOut)
         self._alpha, self._generator = alpha, generator
 
     def learn(self, stream: EmbeddedStream) -> None:
@@ -193,11 +193,10 @@ class Learner:
         if self._combined:
             rest = rest[:MAX_NULL]
         residuals = []
-        if self.one_pass:
-            pairs = zip(self._summing, (z_bar, z_local), strict=False)
+        if isinstance(self.decoder, LeaveOneOut):
             residuals = [
                 decoder.leave_one_out_residuals(s[rest], z[rest])
-                for decoder, z in pairs
+                for decoder, z in ((self.decoder, z_bar), (self.local, z_local))
                 if z is not None
             ]
         null = self._null(s, z_bar, held_out, rest, residuals, num_obs)

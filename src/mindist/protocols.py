@@ -154,8 +154,8 @@ class LeaveOneOut(Protocol):
         (True, False)
     """
 
-    def leave_one_out(self, s: Tensor, z_bar: Tensor, /) -> Tensor:
-        """Squared distances `(M,)` of the simulations it was fitted on, each held out in turn."""
+    def leave_one_out_residuals(self, s: Tensor, z_bar: Tensor, /) -> Tensor:
+        """Return residuals `(n, K)` of fitted simulations, each held out in turn."""
 
 
 class StoredChunk(Protocol):

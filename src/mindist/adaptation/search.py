@@ -19,6 +19,7 @@ from mindist.adaptation.objective import EmbeddingDistance
 from mindist.adaptation.options import Search
 from mindist.adaptation.starts import starting_points
 from mindist.adaptation.view import View
+from mindist.adaptation.weights import in_order
 from mindist.protocols import DensityDecoder
 from mindist.result import Status
 from mindist.solvers import (
@@ -61,8 +62,8 @@ class Problem:
     mu_obs: Tensor | None = None
 
     def __getitem__(self, rows: Tensor) -> Problem:
-        """That of some datasets with increasing indices, itself if they are all."""
-        if rows.shape[0] == self.s_obs.shape[0]:
+        """Select datasets; return self if all are selected, in order."""
+        if in_order(rows, self.s_obs.shape[0]):
             return self
         cloud = None if self.cloud is None else self.cloud[rows]
         mu_obs = None if self.mu_obs is None else self.mu_obs[rows]

@@ -96,8 +96,8 @@ class Observations:
         return replace(self, own=self.kernel.density(share), share=share)
 
     def __getitem__(self, index: Tensor) -> Observations:
-        """Those of some datasets with increasing indices, without a copy if they are all."""
-        if index.shape[0] == self.own.shape[0]:
+        """Select datasets; return self if all are selected, in order."""
+        if in_order(index, self.own.shape[0]):
             return self
         return replace(
             self,
@@ -173,6 +173,16 @@ class Fit:
         """The data's density in that of data and model, `(B, N)`: 1 where no model explains it."""
         model = self.used_mass(threshold)[:, None] * self.density.clamp(min=0)
         return self.own / (self.own + model)
+
+
+def in_order(rows: Tensor, num: int) -> bool:
+    """Return whether indices are 0 to num - 1, so that a selection need not copy.
+
+    Example:
+        >>> in_order(torch.tensor([0, 1]), 2), in_order(torch.tensor([1, 0]), 2)
+        (True, False)
+    """
+    return rows.shape[0] == num and torch.equal(rows, torch.arange(num, device=rows.device))
 
 
 def multiplicity(x: Tensor) -> Tensor:
@@ -270,4 +280,4 @@ def _weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     return torch.einsum("bn,bnk->bk", share.to(values.dtype), values).double()
 
 
-__all__ = ["Fit", "Observations", "copies", "multiplicity", "take_weights"]
+__all__ = ["Fit", "Observations", "copies", "in_order", "multiplicity", "take_weights"]

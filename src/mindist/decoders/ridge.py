@@ -198,20 +198,12 @@ class RidgeDecoder:
         return self.basis(s.double()) @ self.weight + self.bias
 
     @torch.no_grad()
-    def leave_one_out(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        """Squared distances `(n,)` of fitted simulations, each held out in turn.
+    def leave_one_out_residuals(self, s: Tensor, z_bar: Tensor) -> Tensor:
+        r"""Residuals :math:`\bar z_i - \mu_{-i}(s_i)`, `(n, K)`, in the precision of `z_bar`.
 
         Arguments:
             s: Summaries of simulations that the fit saw, `(n, d_s)`.
             z_bar: Their mean embeddings `(n, K)`.
-        """
-        return self.leave_one_out_residuals(s, z_bar).square().sum(-1).double()
-
-    @torch.no_grad()
-    def leave_one_out_residuals(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        r"""Residuals :math:`\bar z_i - \mu_{-i}(s_i)`, `(n, K)`, in the precision of `z_bar`.
-
-        Arguments as in `leave_one_out`.
         """
         dtype = z_bar.dtype
         whitener, coefficients = self._whitener.to(dtype), self._coefficients.to(dtype)
