@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mindist.features import FourierFeatures
+from mindist.solvers import Solution, damped_newton, gauss_newton
 
 
 class LocationDecoder:
@@ -63,3 +64,8 @@ def features(event_shape: tuple[int, ...], num: int, bandwidth: float, seed: int
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def levenberg_marquardt(residual, start: Tensor, **options: float) -> Solution:
+    """The search with the model of Gauss and Newton, of residuals `(n, m)` and Jacobians."""
+    return damped_newton(lambda s, problem: gauss_newton(*residual(s, problem)), start, **options)

@@ -3,11 +3,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from exact_models import LinearDecoder, LocationDecoder, features, normal
+from exact_models import LinearDecoder, LocationDecoder, features, levenberg_marquardt, normal
 from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.cloud import RELATIVE_RIDGE, Cloud, Likeness
 from mindist.adaptation.objective import EmbeddingDistance
-from mindist.solvers import levenberg_marquardt
 
 
 def penalty(cloud, s):

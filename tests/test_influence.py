@@ -3,12 +3,11 @@ import math
 import pytest
 import torch
 
-from exact_models import LocationDecoder, features, normal
+from exact_models import LocationDecoder, features, levenberg_marquardt, normal
 from mindist.adaptation import Bank, Observations, influence
 from mindist.adaptation.influence import gradient, hessian
 from mindist.adaptation.objective import EmbeddingDistance
 from mindist.features.embedding import Embedding
-from mindist.solvers import levenberg_marquardt
 
 ONE = torch.ones(2, dtype=torch.float64)
 

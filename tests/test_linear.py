@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exact_models import normal
-from mindist.adaptation.linear import solve
+from mindist.adaptation.influence import solve
 
 
 def test_solutions_solve() -> None:

@@ -7,8 +7,9 @@ NPE; tests/test_demo.py repeats it with a trained one.
 import pytest
 import torch
 
+from exact_models import levenberg_marquardt
 from mindist.adaptation.objective import EmbeddingDistance
-from mindist.solvers import lbfgs, levenberg_marquardt
+from mindist.solvers import lbfgs
 
 pytestmark = pytest.mark.slow
 OFFICIAL = {0.1: 0.109, 0.2: 0.147, 0.3: 0.196}  # ANCHORS.md, MDS (RF) official, delta 3

@@ -1,14 +1,9 @@
 import pytest
 import torch
 
-from mindist.solvers import (
-    SolverStatus,
-    adam,
-    gradient_descent,
-    lbfgs,
-    levenberg_marquardt,
-)
-from mindist.solvers.levenberg_marquardt import damped_step, update_damping
+from exact_models import levenberg_marquardt
+from mindist.solvers import SolverStatus, adam, gradient_descent, lbfgs
+from mindist.solvers.newton import damped_step, update_damping
 
 TARGET = torch.tensor([[1.0, -2.0], [0.5, 3.0], [-4.0, 0.1]], dtype=torch.float64)
 START = torch.zeros(3, 2, dtype=torch.float64)

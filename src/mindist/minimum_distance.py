@@ -35,7 +35,7 @@ from mindist.adaptation import (
     Search,
     SummaryNoise,
 )
-from mindist.adapting import adapt_block
+from mindist.adaptation.block import adapt_block
 from mindist.decoders import DECODERS
 from mindist.features.bandwidth import parse_bandwidth
 from mindist.features.embedding import Embedding

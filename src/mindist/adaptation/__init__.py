@@ -6,15 +6,13 @@ May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `m
 
 from mindist.adaptation.cloud import Cloud
 from mindist.adaptation.efficiency import efficient_bandwidth
-from mindist.adaptation.influence import Derivatives, Influence, influence
-from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
-from mindist.adaptation.objective import Cosines, EmbeddingDistance, ReducedHead
+from mindist.adaptation.influence import Derivatives, Influence, Response, influence
+from mindist.adaptation.noise import MAX_DATASETS, NUM_POINTS, SummaryNoise, spread
+from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
 from mindist.adaptation.options import Search
 from mindist.adaptation.recovery import choose_representation
-from mindist.adaptation.response import Response
 from mindist.adaptation.reweight import reweighted_search
 from mindist.adaptation.search import Problem, search
-from mindist.adaptation.spread import NUM_POINTS, spread
 from mindist.adaptation.starts import Bank
 from mindist.adaptation.view import View
 from mindist.adaptation.weights import Observations, multiplicity
@@ -26,7 +24,6 @@ __all__ = [
     "Adaptation",
     "Bank",
     "Cloud",
-    "Cosines",
     "Derivatives",
     "Detection",
     "EmbeddingDistance",

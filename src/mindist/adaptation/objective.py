@@ -23,7 +23,8 @@ from torch import Tensor
 
 from mindist.adaptation.cloud import Cloud
 from mindist.protocols import CosineDecoder, Decoder
-from mindist.solvers import Quadratic, gauss_newton
+from mindist.solvers import gauss_newton
+from mindist.solvers.newton import Quadratic
 
 # The largest share of the objective that a last step may be predicted to gain, by Newton's Hessian
 # and by that of Gauss and Newton.

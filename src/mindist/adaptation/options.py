@@ -37,7 +37,7 @@ class Search:
             own and searching again; 0 for none (the paper). By default 6; 0 with Adam and with the
             KL divergence.
         feedback: The largest feedback of weights on the summary with which they are used
-            (`mindist.adaptation.response`).
+            (`mindist.adaptation.influence`).
         distinct: Whether copies of one observation count as one in a search with weights, where
             simulations have none and they are few (`mindist.adaptation.weights.copies`).
 

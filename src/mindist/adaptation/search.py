@@ -23,7 +23,6 @@ from mindist.adaptation.weights import in_order
 from mindist.protocols import DensityDecoder
 from mindist.result import Status
 from mindist.solvers import (
-    Quadratic,
     Solution,
     SolverStatus,
     adam,
@@ -31,6 +30,7 @@ from mindist.solvers import (
     gradient_descent,
     lbfgs,
 )
+from mindist.solvers.newton import Quadratic
 
 ADAM_STEP = 0.05  # in standard deviations of the simulated summaries
 BLOCK_BYTES = 2**27  # of Jacobians held at once

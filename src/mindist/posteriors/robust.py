@@ -14,7 +14,7 @@ the posterior, so that credible intervals keep their level:
 .. math:: p_{\mathrm{robust}}(\theta \mid x_{1:N}) = \tfrac1J \textstyle\sum_j p(\theta \mid s_j)
     \approx \int p(\theta \mid s)\, N(s; s^\star, U)\, ds ,
 
-with J = 32 fixed points :math:`s_j` of `mindist.adaptation.spread`. Where the data were not adapted
+with J = 32 fixed points :math:`s_j` of `mindist.adaptation.noise`. Where the data were not adapted
 U is 0 and nothing changes.
 """
 

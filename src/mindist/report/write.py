@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mindist import checks
-from mindist.adapting import UNLIKELY
+from mindist.adaptation.block import UNLIKELY
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors import RobustPosterior
 from mindist.protocols import Array

@@ -5,16 +5,10 @@ They know nothing of minimum-distance summaries. May import: torch, `mindist.che
 
 from mindist.solvers.first_order import adam, gradient_descent
 from mindist.solvers.lbfgs import lbfgs
-from mindist.solvers.levenberg_marquardt import (
-    Quadratic,
-    damped_newton,
-    gauss_newton,
-    levenberg_marquardt,
-)
+from mindist.solvers.newton import damped_newton, gauss_newton
 from mindist.solvers.solution import Solution, SolverStatus
 
 __all__ = [
-    "Quadratic",
     "Solution",
     "SolverStatus",
     "adam",
@@ -22,5 +16,4 @@ __all__ = [
     "gauss_newton",
     "gradient_descent",
     "lbfgs",
-    "levenberg_marquardt",
 ]

@@ -1,7 +1,7 @@
 r"""L-BFGS with a strong-Wolfe line search, one problem after the other (torch's own).
 
 This is the solver of the paper (Section 3.2, Test-Time MDS Adaptation). It needs only the
-objective and its gradient by autograd; `levenberg_marquardt` is faster wherever the objective is
+objective and its gradient by autograd; `damped_newton` is faster wherever the objective is
 a sum of squares.
 
 Reference: Liu and Nocedal, On the Limited Memory BFGS Method, Mathematical Programming 45 (1989).

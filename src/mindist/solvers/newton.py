@@ -25,9 +25,6 @@ from torch import Tensor
 
 from mindist.solvers.solution import Solution, SolverStatus
 
-Residual = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""`residual(s, problem)`: residuals `(n, m)` and Jacobians `(n, m, d)` at points `(n, d)`."""
-
 Quadratic = tuple[Tensor, Tensor, Tensor]
 """F `(n,)`, A `(n, d, d)` and g `(n, d)`: a quadratic model of the objective at n points."""
 
@@ -108,43 +105,18 @@ def update_damping(gain: Tensor, damping: Tensor, growth: Tensor) -> tuple[Tenso
 
 
 def gauss_newton(r: Tensor, J: Tensor) -> Quadratic:
-    r"""Return :math:`\|r\|^2`, :math:`J^\top J`, :math:`J^\top r` of `(n, m)`, `(n, m, d)`."""
-    return r.square().sum(-1), J.mT @ J, (J.mT @ r[..., None]).squeeze(-1)
-
-
-def levenberg_marquardt(
-    residual: Residual, start: Tensor, *, max_iterations: int = 200, tolerance: float = 1e-13
-) -> Solution:
-    r"""Minimise :math:`\|r(s)\|^2` for many problems at once.
+    r"""Return the model of Levenberg and Marquardt: :math:`\|r\|^2, J^\top J, J^\top r`.
 
     Arguments:
-        residual: Residuals and Jacobians at given points of given problems, see `Residual`.
-        start: Starting points `(n, d)`, float64.
-        max_iterations: Steps tried for each problem.
-        tolerance: As for `damped_newton`. Near a minimum with large residuals the convergence is
-            linear, so the default leaves room for the sum of all later decreases to stay below
-            1e-10.
-
-    Returns:
-        A `Solution`, whose objective is never above the objective at the start.
+        r: Residuals `(n, m)`.
+        J: Jacobians `(n, m, d)`.
 
     Example:
-        >>> def rosenbrock(s, problem):
-        ...     a, b = s.unbind(-1)
-        ...     r = torch.stack([10 * (b - a**2), 1 - a], dim=-1)
-        ...     one, zero = torch.ones_like(a), torch.zeros_like(a)
-        ...     J = torch.stack([torch.stack([-20 * a, 10 * one], -1),
-        ...                      torch.stack([-one, zero], -1)], dim=-2)
-        ...     return r, J
-        >>> solution = levenberg_marquardt(rosenbrock, torch.tensor([[-1.2, 1.0]]).double())
-        >>> torch.allclose(solution.value, torch.ones(1, 2).double()), solution.messages[0][:9]
-        (True, 'converged')
+        >>> line = lambda s, problem: gauss_newton(2 * s - 6, torch.full((1, 1, 1), 2.0).double())
+        >>> damped_newton(line, torch.zeros(1, 1).double()).value
+        tensor([[3.]], dtype=torch.float64)
     """
-
-    def model(s: Tensor, problem: Tensor) -> Quadratic:
-        return gauss_newton(*residual(s, problem))
-
-    return damped_newton(model, start, max_iterations=max_iterations, tolerance=tolerance)
+    return r.square().sum(-1), J.mT @ J, (J.mT @ r[..., None]).squeeze(-1)
 
 
 @torch.no_grad()

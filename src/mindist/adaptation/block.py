@@ -2,35 +2,52 @@ r"""One block of observed datasets, from its detection to the summaries to query
 
 Search with weights (`mindist.adaptation.reweight`); see how each observation moves what was found
 (`mindist.adaptation.influence`); search again without weights where almost any summary would give
-weights that confirm it (`mindist.adaptation.response`); judge every observation by the model at
+weights that confirm it; judge every observation by the model at
 the summary that is used.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from mindist.adaptation import (
-    Adaptation,
-    Cloud,
-    Derivatives,
-    Detection,
-    EmbeddingDistance,
-    Influence,
-    Observations,
-    Problem,
-    Response,
-    Search,
-    Status,
-    influence,
-    reweighted_search,
-)
-from mindist.fitted import Fitted
+from mindist.adaptation.cloud import Cloud
+from mindist.adaptation.influence import Derivatives, Influence, Response, influence
+from mindist.adaptation.objective import EmbeddingDistance
+from mindist.adaptation.options import Search
+from mindist.adaptation.reweight import reweighted_search
+from mindist.adaptation.search import Problem
+from mindist.adaptation.starts import Bank
+from mindist.adaptation.view import View
+from mindist.adaptation.weights import Observations, in_order
+from mindist.features.embedding import Embedding
+from mindist.result import Adaptation, Detection, Status
 
 UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
+
+
+class Learned(Protocol):
+    """The part of `mindist.fitted.Fitted` that adapting needs."""
+
+    @property
+    def embedding(self) -> Embedding: ...
+    @property
+    def wide(self) -> View: ...
+    @property
+    def local(self) -> View | None: ...
+    @property
+    def density(self) -> View: ...
+    @property
+    def bank(self) -> Bank: ...
+    @property
+    def continuous(self) -> bool: ...
+    @property
+    def score_threshold(self) -> float: ...
+    def mass_threshold(self, num_obs: int) -> float: ...
+    def excess(self, s_star: Tensor, covariance: Tensor, adapted: Tensor) -> Tensor: ...
 
 
 @dataclass
@@ -52,7 +69,7 @@ class _Block:
         status: How each dataset ended.
     """
 
-    fitted: Fitted
+    fitted: Learned
     options: Search
     problem: Problem
     observations: Observations
@@ -75,7 +92,7 @@ class _Block:
 
     @classmethod
     def of(
-        cls, fitted: Fitted, options: Search, s_obs: Tensor, x: Tensor, z_bar: Tensor,
+        cls, fitted: Learned, options: Search, s_obs: Tensor, x: Tensor, z_bar: Tensor,
         mu: Tensor, observations: Observations,
     ) -> _Block:  # fmt: skip
         """Before any search: observed summaries, and copies of one observation counted once."""
@@ -172,7 +189,7 @@ class _Block:
         return self.fitted.wide.objective(self.options, _some(self.z_bar, rows), cloud)
 
     def influence(self, rows: Tensor, *, answering: bool) -> Influence:
-        """Of the observations of some datasets, with weights that answer or with fixed ones."""
+        """Return the influence of each observation, with weights that react or are held fixed."""
         s, seen = self.s[rows].double(), self.observations[rows]
         response = None
         if answering:
@@ -183,12 +200,12 @@ class _Block:
 
 
 def _some(values: Tensor, rows: Tensor) -> Tensor:
-    """Those of some datasets with increasing indices, without a copy if they are all."""
-    return values if rows.shape[0] == values.shape[0] else values[rows]
+    """Select datasets, without a copy if all are selected, in order."""
+    return values if in_order(rows, values.shape[0]) else values[rows]
 
 
 def adapt_block(
-    fitted: Fitted,
+    fitted: Learned,
     options: Search,
     x: Tensor,
     detection: Detection,
