@@ -36,15 +36,16 @@ def wrong(
     return kind(f"{name}: expected {expected}, got {got}. {then}".rstrip())
 
 
+def _shape(x: Tensor) -> str:
+    return _shape(x)
+
+
 def shown(value: Any) -> str:
     """Return a value as an error shows it: short, and its type where that says more."""
     if isinstance(value, Tensor | np.ndarray):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
     text = repr(value)
     return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."
-
-
-# ---------------------------------------------------------------------------- numbers and words
 
 
 def integer(value: Any, name: str) -> int:
@@ -186,9 +187,6 @@ def device(value: Any, name: str = "device") -> torch.device:
     return made
 
 
-# ---------------------------------------------------------------------------- arrays
-
-
 def as_tensor(value: Any, name: str) -> Tensor:
     """Return a floating-point tensor from a tensor or a NumPy array.
 
@@ -224,12 +222,11 @@ def as_tensor(value: Any, name: str) -> Tensor:
 
 def _several(x: Tensor, name: str) -> None:
     """Raise a ValueError unless datasets `(B, N, *event)` have at least 2 observations."""
-    said, shape = "datasets with at least 2 observations", f"(shape {tuple(x.shape)})"
-    if x.shape[1] == 0:
-        raise wrong(name, said, f"an empty dataset {shape}", "Check how the data were read.")
-    if x.shape[1] == 1:
+    if x.shape[1] < 2:
+        got = "a single observation" if x.shape[1] else "an empty dataset"
         then = "A distance between distributions needs several exchangeable observations in each."
-        raise wrong(name, said, f"a single observation {shape}", then)
+        said = "datasets with at least 2 observations"
+        raise wrong(name, said, f"{got} ({_shape(x)})", then)
 
 
 def simulations(x: Tensor, name: str = "x") -> Tensor:
@@ -237,10 +234,10 @@ def simulations(x: Tensor, name: str = "x") -> Tensor:
     if x.dim() < 2:
         then = "Stack the simulated datasets along a first axis."
         said = "simulated datasets of shape (M, N, *event)"
-        raise wrong(name, said, f"shape {tuple(x.shape)}", then)
+        raise wrong(name, said, _shape(x), then)
     _several(x, name)
     if x.shape[0] and not x[0].numel():
-        raise wrong(name, "observations with at least one element", f"shape {tuple(x.shape)}")
+        raise wrong(name, "observations with at least one element", _shape(x))
     return x
 
 
@@ -256,7 +253,7 @@ def observed(x: Array, event_shape: Sequence[int], name: str = "x") -> tuple[Ten
         raise wrong(name, said, got, then)
     if x.dim() - len(event) not in (1, 2) or tuple(x.shape[x.dim() - len(event) :]) != event:
         then = "Reshape the observations to the event shape that was simulated."
-        raise wrong(name, f"{said}, as in the simulations", f"shape {tuple(x.shape)}", then)
+        raise wrong(name, f"{said}, as in the simulations", _shape(x), then)
     batch = x[None] if single else x
     _several(batch, name)
     if not finite_rows(batch.flatten(1)).all():
@@ -275,10 +272,7 @@ def within_range(x: Tensor, dtype: torch.dtype, name: str = "x") -> Tensor:
     """Return finite observations that are finite in another precision, too."""
     largest = torch.finfo(dtype).max
     if torch.finfo(x.dtype).max > largest and x.numel() and x.abs().amax() > largest:
-        said = (
-            f"observations of at most {largest:.3g}, the largest number of {dtype}, in which the "
-            "simulations came"
-        )
+        said = f"observations of at most {largest:.3g}, the largest {dtype}, as in the simulations"
         then = "Clip such observations, or fit to simulations in float64."
         raise wrong(name, said, f"{float(x.abs().amax()):.3g}", then)
     return x
@@ -291,7 +285,7 @@ def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:
         axes = ", ".join(map(str, ("B", "N", *event)))
         then = f"One dataset is {name}[None], a batch of one."
         said = f"datasets of shape ({axes}) with N at least 1"
-        raise wrong(name, said, f"shape {tuple(x.shape)}", then)
+        raise wrong(name, said, _shape(x), then)
     return x
 
 
@@ -300,7 +294,7 @@ def parameters(value: Any, prior: Distribution, support: str, name: str = "theta
     theta, dim = as_tensor(value, name), prior.event_shape.numel()
     if theta.dim() != 2 or theta.shape[1] != dim:
         then = f"One parameter vector is {name}[None], a batch of one."
-        raise wrong(name, f"parameters of shape (B, {dim})", f"shape {tuple(theta.shape)}", then)
+        raise wrong(name, f"parameters of shape (B, {dim})", _shape(theta), then)
     constraint: Any = prior.support
     inside = torch.isfinite(theta).all(1)
     if len(theta):  # torch's constraints do not take empty batches
@@ -321,7 +315,7 @@ def rows(value: Tensor, dim: int, name: str) -> Tensor:
     if value.dim() != 2 or value.shape[1] != dim or not len(value):
         said = f"parameters of shape (n, {dim}) with n at least 1"
         then = "One parameter vector is theta[None]."
-        raise wrong(name, said, f"shape {tuple(value.shape)}", then)
+        raise wrong(name, said, _shape(value), then)
     return value
 
 
@@ -336,8 +330,7 @@ def start_vector(start: Tensor, dim: int) -> Tensor:
 def finite_rows(x: Tensor) -> Tensor:
     """Return whether all numbers of each row of `(n, D)` are finite, `(n,)`.
 
-    A row whose sum is finite has no other: the sum is one pass over the data, where a look at each
-    number takes forty times as long. Only rows that overflow or are not finite are looked at.
+    Only rows whose sum is not finite are looked at: to look at each takes forty times as long.
 
     Example:
         >>> finite_rows(torch.tensor([[1.0, 2.0], [3e38, 3e38], [torch.inf, -torch.inf]]))
@@ -350,9 +343,6 @@ def finite_rows(x: Tensor) -> Tensor:
     if len(suspect):
         finite[suspect] = torch.isfinite(x[suspect]).all(1)
     return finite
-
-
-# ---------------------------------------------------------------------------- summaries
 
 
 def summaries(
@@ -401,13 +391,7 @@ def agree(got: Tensor, expected: Tensor) -> bool:
 
 
 def same_function(name: str, got: Tensor, stored: Tensor) -> None:
-    """Raise a ValueError unless a function given to `load` agrees with that of the fit.
-
-    Arguments:
-        name: Of the argument, `"summary"` or `"representation"`.
-        got: What it gives on a stored dataset.
-        stored: What the function of the fit gave.
-    """
+    """Raise a ValueError unless a function given to `load` gives what that of the fit gave."""
     if not agree(got.cpu(), stored):
         first = [value.flatten(0, -2)[0].tolist() for value in (stored, got)]
         said = f"the function of the fit, which gives {first[0]} on a stored dataset"
@@ -423,43 +407,38 @@ def given_summaries(given: Tensor, computed: Tensor) -> None:
         raise wrong("s", said, given[0].tolist(), then)
 
 
-# ---------------------------------------------------------------------------- settings and fits
-
-
 def search_options(value: Any, kind: type) -> Any:
     """Return the options of a search, in their own class."""
     if not isinstance(value, kind):
-        name = kind.__name__
-        then = f"Pass its options to it, for example search=mindist.{name}(reweight=0)."
-        raise wrong("search", f"a {name}", shown(value), then, TypeError)
+        then = "Pass its options to it, for example search=mindist.Search(reweight=0)."
+        raise wrong("search", f"a {kind.__name__}", shown(value), then, TypeError)
     return value
 
 
 def decoder(value: Any, names: Sequence[str]) -> Any:
     """Return the name of a decoder, or an unfitted decoder."""
-    if isinstance(value, str):
-        return choice(value, names, "decoder")
     methods = ("fit", "basis", "basis_and_jacobian", "__call__")
-    if isinstance(value, type) or not all(callable(getattr(value, m, None)) for m in methods):
-        said = (
-            f"one of {', '.join(map(repr, names))}, or an unfitted decoder with the methods of "
-            "mindist.protocols.Decoder"
-        )
-        then = "Of a class of decoders pass an instance, such as RidgeDecoder()."
-        raise wrong("decoder", said, shown(value), then, TypeError)
-    return value
+    fits = not isinstance(value, type) and all(callable(getattr(value, m, None)) for m in methods)
+    said = "an unfitted decoder with the methods of mindist.protocols.Decoder"
+    then = "Of a class of decoders pass an instance, such as RidgeDecoder()."
+    return _named(value, names, "decoder", fits, said, then)
 
 
 def representation(value: Any, names: Sequence[str]) -> Any:
     """Return the name of a representation, or a function."""
+    said = "a function of observations (n, *event) to vectors (n, D)"
+    return _named(value, names, "representation", callable(value), said)
+
+
+def _named(
+    value: Any, names: Sequence[str], name: str, fits: bool, said: str, then: str = ""
+) -> Any:
+    """Return one of a few names, or an object that fits."""
     if isinstance(value, str):
-        return choice(value, names, "representation")
-    if not callable(value):
-        said = (
-            f"one of {', '.join(map(repr, names))}, or a function of observations (n, *event) to "
-            "vectors (n, D)"
-        )
-        raise wrong("representation", said, shown(value), kind=TypeError)
+        return choice(value, names, name)
+    if not fits:
+        said = f"one of {', '.join(map(repr, names))}, or {said}"
+        raise wrong(name, said, shown(value), then, TypeError)
     return value
 
 
@@ -478,10 +457,7 @@ def positive_bandwidth(bandwidth: float) -> float:
         )
     if not LEAST_BANDWIDTH < bandwidth < 1 / LEAST_BANDWIDTH:
         said = f"between {LEAST_BANDWIDTH} and {1 / LEAST_BANDWIDTH}"
-        then = (
-            "Measure the data in other units, such as x / x.std(), and a bandwidth that is a "
-            "number with them."
-        )
+        then = "Measure the data, and a bandwidth that is a number, in other units: x / x.std()."
         raise wrong("bandwidth", said, f"{bandwidth:.3g}", then)
     return bandwidth
 

@@ -25,7 +25,7 @@ BLOCK_ROWS = 4_096  # datasets that are decoded or searched for at once
 
 
 class Judged(NamedTuple):
-    """What detection says of datasets, float64.
+    """Detection of datasets, float64.
 
     Arguments:
         distance: Squared distances `(B,)` from the decoder's embeddings.
@@ -91,18 +91,12 @@ class Fitted:
         return self.wide if self.local is None else self.local
 
     def mass_threshold(self, num_obs: int) -> float:
-        """The mass that 95% of simulated datasets with `num_obs` observations would exceed."""
+        """Return the mass that 95% of simulated datasets of `num_obs` observations exceed."""
         return 1 - (1 - self.least_mass) * math.sqrt(self.num_obs / num_obs)
-
-    def distance(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        """Squared distances `(B,)` of embeddings `(B, K)` from the decoder's at `s`, `(B, d_s)`."""
-        blocks = zip(s.double().split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True)
-        with torch.no_grad():
-            return torch.cat([(self.decoder(b) - z).square().sum(-1) for b, z in blocks])
 
     @torch.no_grad()
     def judge(self, s: Tensor, z_bar: Tensor, num_obs: int) -> Judged:
-        """Distances and p-values of datasets, and the embeddings that they were compared with.
+        """Return distances and p-values, and the embeddings that datasets were compared with.
 
         Arguments:
             s: Summaries `(B, d_s)`.
@@ -121,7 +115,7 @@ class Fitted:
 
     @torch.no_grad()
     def p_values(self, x: Tensor) -> dict[str, Tensor]:
-        """p-values `(B,)` of every statistic of the test alone, of datasets `(B, N, *event)`."""
+        """Return p-values `(B,)` of each statistic alone, of datasets `(B, N, *event)`."""
         s, z_bar, num_obs = self.summarise(x).double(), self.embedding.mean(x), x.shape[1]
         distance, residuals = self._residuals(s, z_bar, self.wide.decode(s))
         if self.detector is None:
@@ -129,7 +123,7 @@ class Fitted:
         return self.detector.p_values(residuals, s, z_bar, num_obs)
 
     def _residuals(self, s: Tensor, z_bar: Tensor, mu: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Squared distances `(B,)`, and what the decoders leave: wide, and local where there is."""
+        """Return squared distances `(B,)`, and the residuals of the wide and the local decoder."""
         wide, local = self.embedding.split(z_bar)
         difference = wide - mu
         distance = torch.linalg.vecdot(difference, difference)
@@ -141,7 +135,7 @@ class Fitted:
         return distance, residuals
 
     def excess(self, s_star: Tensor, covariance: Tensor, adapted: Tensor) -> Tensor:
-        """What covariances `(B, d_s, d_s)` of adapted summaries have beyond that of simulations."""
+        """Return the part of covariances `(B, d_s, d_s)` beyond that of simulated summaries."""
         if self.noise is None or not adapted.any():
             return torch.zeros_like(covariance)
         if adapted.all():

@@ -74,31 +74,29 @@ class MinimumDistance:
     Arguments:
         summary: The summary function that the posterior was trained with, datasets
             `(B, N, *event)` to summaries `(B, d_s)`; tensors or NumPy arrays.
-        bandwidth: Of the wide Gaussian kernel, in which the summary is sought: `"median"`, the
-            median distance of simulated observations; a multiple such as `"0.5 median"`;
-            `"95% efficient"`, or any percentage, the narrowest with which the summaries of clean
-            simulations are found again at that share of their efficiency (the median, with a
-            warning, where none is); or a number in the units of the data.
-        representation: What the kernels see of an observation: `"auto"`, the one of those that suit
-            its shape with which simulated summaries are found again best; `"raw"`, itself (the
-            paper); `"identity"`, itself within the simulated range; `"standardised"`, each
-            coordinate in units of its standard deviation; `"signed-log"`, `"power-spectrum"`,
-            `"principal-components"`; or any function `(n, *event)` to `(n, D)`, such as a frozen
-            encoder, which is given again at `load`.
-        local: Whether to use a second, narrower kernel as well: .35, .5 or .7 times the bandwidth.
-            It weighs the observations, adds two statistics to the detection, and gives the search
-            a second summary to start its weights from.
+        bandwidth: Width of the wide Gaussian kernel, in which the summary is sought: `"median"`,
+            the median distance of simulated observations; a multiple such as `"0.5 median"`;
+            `"95% efficient"`, the narrowest with which the summaries of clean simulations are found
+            again at that share of their efficiency (the median, with a warning, where none is); or
+            a number in the units of the data.
+        representation: The map of an observation that the kernels see: `"auto"`, the one of those
+            that suit its shape with which simulated summaries are found again best; `"raw"`, none
+            (the paper); `"identity"`, clamped to the simulated range; `"standardised"`;
+            `"signed-log"`; `"power-spectrum"`; `"principal-components"`; or any function
+            `(n, *event)` to `(n, D)`, such as a frozen encoder, which is given again at `load`.
+        local: Whether to use a second, narrower kernel as well, .35, .5 or .7 times the bandwidth,
+            to weigh observations and for two more statistics of the detection.
         detector: `"combined"`, several statistics of both kernels and of the summary, as one test,
             or `"distance"`, the distance alone (the paper; also where the decoder has no closed
             form).
         num_features: K, the number of random Fourier features (512: the paper).
-        frequencies: Of the features: `"sobol"`, evenly spread, with which densities of few
-            dimensions have less noise and a result depends less on the seed (in more than 64
-            dimensions orthogonal); `"orthogonal"` in any; or `"random"`, independent (the paper).
+        frequencies: How the features' frequencies are drawn: `"sobol"`, evenly spread, for less
+            noise (in more than 64 dimensions orthogonal); `"orthogonal"` in any; or `"random"`,
+            independent (the paper).
         decoder: `"ridge"`, `"mlp"`, `"flow"`, or an unfitted decoder.
         search: Solver and starts, see `Search`.
         alpha: Level of the detection; only datasets with a p-value of at most alpha are adapted.
-        seed: Of everything random here: features, held-out simulations, decoder, perturbations.
+        seed: Seed of everything random: features, held-out simulations, decoder, perturbations.
         device: Where to compute, such as `"cpu"` or `"cuda"`.
 
     Example:
@@ -178,10 +176,7 @@ class MinimumDistance:
 
     @property
     def noise(self) -> SummaryNoise | None:
-        """The sampling noise of the summary, where it is known and the search weighs observations.
-
-        The paper's search does not count the observations that s* is made of.
-        """
+        """The sampling noise of the summary, if it is known and the search weighs observations."""
         counted = self.search.reweight > 0 and self.search.divergence == "mmd"
         return self._fitted().noise if counted else None
 
@@ -196,19 +191,19 @@ class MinimumDistance:
         seed: int = 0,
         device: str | torch.device = "cpu",
     ) -> MinimumDistance:
-        """The paper to the letter.
+        """Return the paper to the letter.
 
         512 random Fourier features at the median bandwidth; an MLP decoder (2 x 256, Adam);
         L-BFGS with line search from the observed summary; threshold from 5% of the simulations.
 
         Arguments:
-            summary: As for `MinimumDistance`.
+            summary: As for `MinimumDistance`, like bandwidth, alpha, seed and device.
             variant: `"rf"`, the method; `"dec"`, MDS-Dec with a neural spline flow and Adam;
                 `"kl"`, the same flow with the KL divergence, which is not robust.
-            bandwidth: As for `MinimumDistance`, for the paper's bandwidth ablation.
-            alpha: As for `MinimumDistance`.
-            seed: As for `MinimumDistance`.
-            device: As for `MinimumDistance`.
+            bandwidth: For the paper's bandwidth ablation.
+            alpha: Level of the detection.
+            seed: Seed of everything random.
+            device: Where to compute.
         """
         decoder, options = PAPER_VARIANTS[checks.choice(variant, tuple(PAPER_VARIANTS), "variant")]
         return cls(
@@ -279,15 +274,15 @@ class MinimumDistance:
         return self
 
     def choose_embedding(self, x: Array, s: Array | None = None) -> Embedding:
-        """The embedding that `fit` would choose, given a sample of simulations to choose it on.
+        """Return the embedding that `fit` would choose on a sample of simulations.
 
         Arguments:
             x: Simulated datasets `(M, N, *event)`, in random order; 1,000 of them are enough.
             s: Their summaries `(M, d_s)`, if they are known already.
 
         Returns:
-            Representation, bandwidths and features, on the estimator's device: the same as of a fit
-            to an iterator that leads with this sample.
+            Representation, bandwidths and features, on the estimator's device, as in a fit to an
+            iterator that leads with this sample.
 
         Example:
             >>> x = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
@@ -396,20 +391,17 @@ class MinimumDistance:
         return AdaptationStream(partial(self.adapt, force=force), datasets, self.event_shape)
 
     def _observed(self, x: Array) -> tuple[Tensor, bool]:
-        """A checked batch, and whether one dataset was given.
+        """Return a checked batch, and whether one dataset was given.
 
-        In the precision of the simulations: the mean of three counts is another number in float64
-        than in float32, and would then be unlike every simulated one.
+        It has the precision of the simulations: in another one the mean of three counts would be
+        unlike every simulated one.
         """
         batch, single = checks.observed(x, self.event_shape)
         dtype = self._fitted().probe.dtype
         return checks.within_range(batch, dtype).to(self.device, dtype), single
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor, Tensor]:
-        """Detection of a checked batch; mean embeddings, observed and decoded, `(B, K)`, float64.
-
-        Both are of the wide kernel.
-        """
+        """Test a checked batch; return also its wide embeddings, observed and decoded, `(B, K)`."""
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
         seen = fitted.embedding.mean(batch)

@@ -1,4 +1,4 @@
-r"""What a summary, a feature map and a decoder are.
+r"""Protocols: a summary, a feature map, a decoder, a bank of simulations.
 
 The parts of `mindist` meet only through these shapes, so each can be replaced by any object that
 has them:
@@ -23,7 +23,7 @@ Array = Tensor | NDArray[Any]
 """Data as people have it: a tensor or a NumPy array."""
 
 State = tuple[dict[str, Any], dict[str, Tensor]]
-"""What is stored of a fitted part: a JSON-able configuration and named tensors."""
+"""The stored form of a fitted part: JSON-able settings and named tensors."""
 
 
 class Summary(Protocol):
@@ -115,7 +115,7 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class DensityDecoder(Protocol):
-    r"""What a decoder adds that knows the density :math:`q(x \mid s)` and can draw from it.
+    r"""A decoder that knows the density :math:`q(x \mid s)` and can draw from it.
 
     Example:
         >>> from mindist.decoders import FlowDecoder, RidgeDecoder
@@ -159,7 +159,7 @@ class LeaveOneOut(Protocol):
 
 
 class StoredChunk(Protocol):
-    """Consecutive simulations of a bank, as NumPy arrays.
+    """Consecutive simulations of a bank, as NumPy arrays; None where they were not kept.
 
     Example:
         >>> import numpy as np
@@ -180,17 +180,18 @@ class StoredChunk(Protocol):
 
     @property
     def z_bar(self) -> NDArray[Any] | None:
-        """Mean embeddings `(m, K)`, if they were stored."""
+        """Mean embeddings `(m, K)`."""
 
     @property
     def x(self) -> NDArray[Any] | None:
-        """Datasets `(m, N, *event)`, if they were kept."""
+        """Datasets `(m, N, *event)`."""
 
 
 class StoredSimulations(Protocol):
     """A bank of simulations in random order, larger than memory: `mindist.SimulationBank` is one.
 
-    The first datasets, its pilot, are always kept: an embedding is chosen on them.
+    Its arrays are on disk and give NumPy arrays when sliced. The first datasets, its pilot, are
+    always kept: an embedding is chosen on them.
 
     Example:
         >>> from mindist import SimulationBank
@@ -208,19 +209,19 @@ class StoredSimulations(Protocol):
 
     @property
     def theta(self) -> Any:
-        """Parameters `(M, d_theta)`: an array on disk, which gives NumPy arrays when sliced."""
+        """Parameters `(M, d_theta)`."""
 
     @property
     def s(self) -> Any:
-        """Summaries `(M, d_s)`, likewise."""
+        """Summaries `(M, d_s)`."""
 
     @property
     def z_bar(self) -> Any | None:
-        """Mean embeddings `(M, K)`, likewise, or None."""
+        """Mean embeddings `(M, K)`, or None."""
 
     @property
     def x(self) -> Any | None:
-        """Datasets `(M, N, *event)`, likewise, or None where they were not kept."""
+        """Datasets `(M, N, *event)`, or None where they were not kept."""
 
     @property
     def pilot(self) -> tuple[Tensor, Tensor]:
@@ -228,14 +229,14 @@ class StoredSimulations(Protocol):
 
     @property
     def embedding_state(self) -> State | None:
-        """`Embedding.state()` of what `z_bar` was made with."""
+        """`Embedding.state()` of the embedding that made `z_bar`."""
 
     def chunks(self) -> Iterator[StoredChunk]:
-        """All simulations in order, a part that fits into memory at a time."""
+        """Read all simulations in order, a part that fits into memory at a time."""
 
 
 def is_bank(value: object) -> TypeGuard[StoredSimulations]:
-    """Whether an object is a bank of simulations; nothing of it is read from disk for that.
+    """Return whether an object is a bank of simulations, without reading anything from disk.
 
     Example:
         >>> is_bank(torch.zeros(3))

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import copy
 import math
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -51,7 +50,6 @@ class _Field(NamedTuple):
     init: bool
 
 
-@cache
 def _stored(kind: Any) -> tuple[_Field, ...]:
     hints, found = get_type_hints(kind, include_extras=True), []
     for field in fields(kind):
@@ -103,7 +101,7 @@ def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def plain(value: Any) -> Any:
-    """Return a setting as JSON has it: NumPy's numbers become Python's, tuples become lists.
+    """Return a setting as JSON has it: Python's numbers and lists.
 
     Example:
         >>> plain((np.int64(3), np.float32(0.5), True, "a"))
@@ -113,21 +111,17 @@ def plain(value: Any) -> Any:
         return {key: plain(own) for key, own in value.items()}
     if isinstance(value, list | tuple):
         return [plain(own) for own in value]
-    if value is None or isinstance(value, str | bool | float):
-        return float(value) if isinstance(value, np.floating) else value
-    if isinstance(value, np.bool_):
-        return bool(value)
-    try:
-        return operator.index(value)
-    except TypeError:
-        return float(value)
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, np.generic | Tensor):
+        value = value.item()
+    return value if isinstance(value, int) else float(value)
 
 
 def moved(value: T, device: torch.device) -> T:
     """Return a copy with every tensor on a device; the original stays as and where it is.
 
-    Dataclasses, tuples and networks are followed; an object with a method `to` of its own is
-    copied, and moved by that.
+    Dataclasses, tuples and networks are followed; an object with a method `to` is copied first.
 
     Example:
         >>> from mindist.decoders.standardise import Standardiser
@@ -138,7 +132,7 @@ def moved(value: T, device: torch.device) -> T:
         return copy.deepcopy(value).to(device)
     if isinstance(value, Tensor):
         return value.to(device)  # type: ignore[return-value]
-    if isinstance(value, tuple) and type(value) is tuple:
+    if type(value) is tuple:
         return tuple(moved(own, device) for own in value)  # type: ignore[return-value]
     if isinstance(value, type) or not (is_dataclass(value) or hasattr(value, "to")):
         return value
@@ -201,11 +195,11 @@ class Record:
         return name in self.values
 
     def part(self, name: str, tensors: str | None = None, **axes: int) -> Record:
-        """Return the record of a part.
+        """Return the record of a part, with a table of settings and a prefix of tensors.
 
         Arguments:
-            name: Of its table of settings; "" for a part that has none of its own.
-            tensors: The beginning of the names of its tensors, by default the same.
+            name: Name of the table; "" for a part that has none of its own.
+            tensors: The prefix, by default the same.
             axes: Sizes of axes, beside those known here.
         """
         return Record(
@@ -245,7 +239,7 @@ class Record:
         if kind in _READERS:
             return _READERS[kind](self, name)
         axes = extra if isinstance(extra, dict) else {}
-        if get_origin(kind) is tuple:
+        if get_origin(kind) is tuple:  # of objects: their number, then each under its own name
             kind, count = get_args(kind)[0], self.whole(name, 1, max(map(len, axes.values())))
             names = [f"{name.removesuffix('s')}{i}" for i in range(count)]
             return tuple(self._own(n, axes, i).read(kind) for i, n in enumerate(names))
@@ -281,11 +275,9 @@ class Record:
             for axis, size in zip(names, tensor.shape, strict=True):
                 fits &= size == (int(axis) if axis.isdigit() else known.setdefault(axis, size))
         if not fits:
-            expected = ", ".join(f"{a} = {known[a]}" if a in known else a for a in names)
-            got = tuple(tensor.shape)
-            raise storage.damaged(
-                file, f"the tensor {full!r} has shape {got}, expected ({expected})"
-            )
+            axes = ", ".join(f"{a} = {known[a]}" if a in known else a for a in names)
+            got = f"the tensor {full!r} has shape {tuple(tensor.shape)}"
+            raise storage.damaged(file, f"{got}, expected ({axes})")
         if tensor.dtype not in ((torch.int64,) if kind == "int" else FLOATS):
             raise storage.damaged(file, f"the tensor {full!r} has type {tensor.dtype}")
         if not kind and not torch.isfinite(tensor).all():
@@ -323,21 +315,15 @@ class Record:
     def word(self, name: str, allowed: Sequence[str] | None = None) -> str:
         """Return a text, one of a few."""
         said = "a text" if allowed is None else f"one of {', '.join(allowed)}"
-        return str(
-            self.checked(
-                name, said, lambda v: isinstance(v, str) and (allowed is None or v in allowed)
-            )
-        )
+        value = self.checked(name, said, lambda v: isinstance(v, str))
+        if allowed is not None and value not in allowed:
+            raise self.refuse(name, said)
+        return str(value)
 
     def words(self, name: str) -> tuple[str, ...]:
         """Return a list of texts, not empty."""
-        return tuple(
-            self.checked(
-                name,
-                "a list of texts",
-                lambda v: _items(v) and all(isinstance(i, str) for i in v),
-            )
-        )
+        said = "a list of texts"
+        return tuple(self.checked(name, said, lambda v: _items(v) and {*map(type, v)} == {str}))
 
     def shape(self, name: str) -> torch.Size:
         """Return the shape of an observation or a dataset: not too large."""

@@ -1,8 +1,8 @@
 """Adapting any number of observed datasets, of different lengths, in bounded memory.
 
 Datasets are read a window at a time; those of a window that have the same length are adapted
-together; results come out in the order of the datasets. What goes wrong with a dataset is recorded
-with its index, and the others go on: a batch that fails is halved until the culprits are alone.
+together; results come out in order. A failure is recorded with the index of its dataset, and the
+others go on: a batch that fails is halved until the culprits are alone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class StreamFailure:
     """A dataset without an adapted summary, and why.
 
     Arguments:
-        index: Of the dataset in the stream, from 0.
-        message: What was wrong with it.
+        index: Its place in the stream, from 0.
+        message: The error.
 
     Example:
         >>> StreamFailure(3, "x: expected finite values, got NaN.").index
@@ -42,7 +42,7 @@ class StreamFailure:
 
 @dataclass(frozen=True)
 class StreamReport:
-    """What became of the datasets of a stream so far.
+    """The outcomes of a stream so far.
 
     Arguments:
         adapted: How many have a summary that was moved.
@@ -61,12 +61,12 @@ class StreamReport:
 
     @property
     def failed(self) -> int:
-        """How many failed."""
+        """The number of failures."""
         return len(self.failures)
 
     @property
     def total(self) -> int:
-        """How many there were."""
+        """The number of datasets."""
         return self.adapted + self.unchanged + self.failed
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
 
     @property
     def report(self) -> StreamReport:
-        """Counts and failures of the datasets whose turn has come."""
+        """Return counts and failures of the datasets whose turn has come."""
         failures = sorted(self._failures, key=lambda failure: failure.index)
         return StreamReport(self._adapted, self._unchanged, tuple(failures))
 
@@ -136,9 +136,9 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
                 yield index, found[index]
 
     def _windows(self, datasets: Iterator[tuple[int, Any]]) -> Iterator[dict[int, Tensor]]:
-        """Usable datasets by index, as many as are held at once.
+        """Yield usable datasets by index, as many as are held at once.
 
-        Where reading fails, what was read before is adapted first.
+        Where reading fails, the datasets read before are adapted first.
         """
         window: dict[int, Tensor] = {}
         size = 0
