@@ -132,7 +132,7 @@ def moved(value: T, device: torch.device) -> T:
         return copy.deepcopy(value).to(device)
     if isinstance(value, Tensor):
         return value.to(device)  # type: ignore[return-value]
-    if type(value) is tuple:
+    if isinstance(value, tuple) and type(value) is tuple:
         return tuple(moved(own, device) for own in value)  # type: ignore[return-value]
     if isinstance(value, type) or not (is_dataclass(value) or hasattr(value, "to")):
         return value
