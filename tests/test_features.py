@@ -16,7 +16,7 @@ from mindist.features import (
     median_distance,
     mmd_squared,
 )
-from mindist.features.bandwidth import efficiency_share, parse_bandwidth
+from mindist.features.kernel import efficiency_share, parse_bandwidth
 
 
 def draw(num_features, dim=2, bandwidth=1.5, seed=0):

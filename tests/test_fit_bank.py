@@ -11,7 +11,7 @@ import torch
 import mindist
 from mindist import MinimumDistance
 from mindist.decoders import RidgeDecoder
-from mindist.features import sources
+from mindist.features import stream
 from mindist.features.embedding import Embedding
 from mindist.posteriors.sbi_training import BankLoader, KeptData
 from mindist.protocols import is_bank
@@ -53,7 +53,7 @@ def test_a_bank_is_what_the_protocol_says(task, simulations):
 @pytest.mark.parametrize("kept", [600, 20_000])
 def test_a_bank_gives_the_fit_to_its_chunks(task, simulations, monkeypatch, keep, kept):
     """Also where the simulations overflow what is kept of them."""
-    monkeypatch.setattr(sources, "MAX_KEPT", kept)
+    monkeypatch.setattr(stream, "MAX_KEPT", kept)
     from_bank = MinimumDistance(task.summary, **OPTIONS).fit(banked(task, simulations, keep=keep))
     x = simulations[1][:20] + 1.0
     s, s_star = x.mean(1), from_bank.adapt(x).s_star

@@ -14,7 +14,7 @@ from mindist.adaptation.view import View
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.normal_equations import Gram, Moments, RidgePath
 from mindist.decoders.ridge import begin_together
-from mindist.features import sources
+from mindist.features import stream
 from mindist.features.stream import Reservoir
 
 
@@ -144,7 +144,7 @@ OPTIONS = {"num_features": 32, "bandwidth": 2.0, "decoder": RidgeDecoder(50)}
 @pytest.fixture
 def few_kept(monkeypatch):
     """A reservoir that 2,000 simulations overflow."""
-    monkeypatch.setattr(sources, "MAX_KEPT", 600)
+    monkeypatch.setattr(stream, "MAX_KEPT", 600)
 
 
 def test_a_long_stream_is_summed_whole_and_kept_in_part(task, x_train, few_kept):

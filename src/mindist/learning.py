@@ -33,8 +33,8 @@ from mindist.decoders import RidgeDecoder
 from mindist.decoders.ridge import begin_together
 from mindist.detection import MAX_LEARNED, MAX_NULL, Detector, NullDistances
 from mindist.features import FourierFeatures, choose_bandwidth
-from mindist.features.bandwidth import efficiency_share
 from mindist.features.embedding import Embedding, local_multiple
+from mindist.features.kernel import efficiency_share
 from mindist.features.representation import make_representation
 from mindist.features.stream import EmbeddedSimulations, EmbeddedStream
 from mindist.fitted import Fitted

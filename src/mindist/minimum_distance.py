@@ -37,11 +37,10 @@ from mindist.adaptation import (
 )
 from mindist.adaptation.block import adapt_block
 from mindist.decoders import DECODERS
-from mindist.features.bandwidth import parse_bandwidth
 from mindist.features.embedding import Embedding
+from mindist.features.kernel import parse_bandwidth
 from mindist.features.representation import REPRESENTATIONS
-from mindist.features.sources import Source, read_data, read_simulation_bank
-from mindist.features.stream import EmbeddedStream
+from mindist.features.stream import EmbeddedStream, Source, read_data, read_simulation_bank
 from mindist.fitted import Fitted
 from mindist.learning import EmbeddingRule, Learner
 from mindist.protocols import (

@@ -49,9 +49,9 @@ from torch import Tensor
 from mindist import checks
 from mindist.adaptation.noise import bootstrap_summaries
 from mindist.adaptation.recovery import NUM_FEATURES, TRIMMED, recover
-from mindist.features.bandwidth import median_distance
 from mindist.features.fourier import FourierFeatures
-from mindist.features.sources import SAMPLE_BYTES, SAMPLE_DATASETS
+from mindist.features.kernel import median_distance
+from mindist.features.stream import SAMPLE_BYTES, SAMPLE_DATASETS
 from mindist.summarise import Summariser
 
 # Of the median distance, by factors of 1.35: the efficiency of a Gaussian location goes from .93 to

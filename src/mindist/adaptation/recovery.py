@@ -23,9 +23,9 @@ from mindist.adaptation.search import Problem, search
 from mindist.adaptation.starts import Bank
 from mindist.adaptation.view import View
 from mindist.decoders import RidgeDecoder
-from mindist.features.bandwidth import choose_bandwidth, efficiency_share
 from mindist.features.embedding import Embedding
 from mindist.features.fourier import FourierFeatures
+from mindist.features.kernel import choose_bandwidth, efficiency_share
 from mindist.features.representation import candidates, make_representation
 from mindist.schema import moved
 

@@ -4,9 +4,8 @@ May import: torch, NumPy, `mindist.summarise`, `mindist.schema`, `mindist.thread
 `mindist.storage`, `mindist.checks`, `mindist.protocols`.
 """
 
-from mindist.features.bandwidth import choose_bandwidth, median_distance
 from mindist.features.fourier import FourierFeatures
-from mindist.features.kernel import gaussian_kernel, mmd_squared
+from mindist.features.kernel import choose_bandwidth, gaussian_kernel, median_distance, mmd_squared
 from mindist.features.representation import (
     REPRESENTATIONS,
     Encoded,

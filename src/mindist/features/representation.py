@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.features.bandwidth import power_of_two
+from mindist.features.kernel import power_of_two
 from mindist.protocols import State
 from mindist.schema import INLINE, UNSTORED, Record, pack
 from mindist.storage import damaged

@@ -1,13 +1,18 @@
-r"""One pass over simulated datasets: summaries and mean embeddings, the data itself dropped.
+r"""Simulated datasets, embedded in one pass: summaries and mean embeddings, the data dropped.
 
-Whoever learns from them sees the leading 20,000 together and the others chunk by chunk. A uniform
-sample of 20,000 is kept, so that memory does not grow with their number, or, for a decoder that
-needs several passes, the summaries and embeddings of all.
+A source is an array, an iterator of chunks, or a simulation bank. It gives a sample of datasets, on
+which the embedding is chosen, and then all datasets, embedded chunk by chunk, those with NaN left
+out. The sample of an array is random, and a large array is read in random order. The sample of an
+iterator are its leading datasets: it has to come in random order. A simulation bank has mean
+embeddings, which serve if they were made with what an estimator chooses on the bank's pilot, its
+first datasets; some banks have all datasets as well.
 
-The first m rows fill the reservoir in order. After that, row i (from 0) replaces a random one with
-probability :math:`m / (i + 1)`, which leaves every row seen so far in it with that same probability
-(Vitter's algorithm R). One random number belongs to each row, so that the sample does not depend on
-how the rows were cut into chunks.
+Whoever learns from the stream sees the leading 20,000 together and the others chunk by chunk. A
+uniform sample of 20,000 is kept, so that memory does not grow with their number, or, for a decoder
+that needs several passes, the summaries and embeddings of all. After the first m rows, row i (from
+0) replaces a random one with probability :math:`m / (i + 1)`, which leaves every row seen so far in
+the sample with that same probability (Vitter's algorithm R). One random number belongs to each row:
+the sample does not depend on how the rows were cut into chunks.
 
 References:
     Vitter, Random Sampling with a Reservoir, ACM Transactions on Mathematical Software 11 (1985).
@@ -15,8 +20,11 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +32,305 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from mindist import checks
-from mindist.features import sources
-from mindist.features.embedding import Embedding
-from mindist.features.sources import Source
+from mindist.features.embedding import Embedding, first_difference
+from mindist.features.representation import Encoded
+from mindist.protocols import StoredChunk, StoredSimulations
+from mindist.schema import Record, moved
+from mindist.storage import damaged
+from mindist.summarise import Summariser
+
+CHUNK_BYTES = 2**24  # of data summarised and embedded at once from an array
+SAMPLE_DATASETS = 1_000  # seen before the bandwidth is chosen
+SAMPLE_BYTES = 2**26
+PROBES = 3  # datasets on which stored summaries and embeddings are checked
+# 80 MB of embeddings in two kernels of 512 features. The level of a test that is calibrated on as
+# many has a standard deviation of .0015 at .05.
+MAX_KEPT = 20_000
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Simulations of a chunk, embedded."""
+
+    s: Tensor
+    """Summaries `(m, d_s)`."""
+    z_bar: Tensor
+    """Mean embeddings `(m, K)`, float32."""
+    points: Tensor | None
+    """The first observations of each dataset `(m, n, *event)`, where asked for."""
+    lost: int
+    """How many more there were, with NaN or infinite values."""
+
+
+Chunk = tuple[Tensor, Tensor, int]
+"""Finite datasets, their summaries, and how many datasets were not finite."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Simulated datasets that are read once, from memory or from an iterator.
+
+    Arguments:
+        sample: Some datasets `(m, N, *event)` and their summaries `(m, d_s)`.
+        chunks: All datasets.
+        total: The number of datasets, if it is known.
+        shuffled: Whether they are read in a random order: the leading ones are a uniform sample.
+    """
+
+    sample: tuple[Tensor, Tensor]
+    chunks: Iterator[Any]
+    total: int | None
+    shuffled: bool
+
+    def embedding(self, chosen: Embedding) -> Embedding:
+        """Return what to embed with: `chosen`, or what is stored and agrees with it."""
+        return chosen
+
+    def embed(self, embedding: Embedding, num_points: int) -> Iterator[Embedded]:
+        """Embed all datasets; keep the first `num_points` observations of each."""
+        for data, summary, lost in self.chunks:
+            if not len(data):
+                yield Embedded(summary, data.new_empty(0, embedding.total), None, lost)
+                continue
+            checks.same_shapes([self.sample[0], data])
+            points = data[:, :num_points].clone() if num_points else None
+            yield Embedded(summary, embedding.mean(data).float(), points, lost)
+
+
+def read_data(
+    x: Any, s: Any, summarise: Summariser, generator: torch.Generator, device: torch.device
+) -> Source:
+    """Return the source for an array or an iterator that `MinimumDistance.fit` was given.
+
+    Arguments:
+        x: Datasets `(M, N, *event)`, or an iterable of chunks of datasets, or of pairs of a chunk
+            of datasets and a chunk of summaries.
+        s: Summaries `(M, d_s)` of an array `x`, or None to compute them.
+        summarise: The summary function.
+        generator: Chooses the sample of an array.
+        device: Where to compute.
+    """
+    if not hasattr(x, "shape"):
+        chunks = _chunks(_pairs(x, s), summarise, device)
+        leading = _leading(chunks)
+        checks.same_shapes([data for data, _, _ in leading if len(data)])
+        return Source(_joined(leading), chain(leading, chunks), None, False)
+    checks.simulations(checks.as_tensor(x[:1], "x"))
+    order = torch.randperm(len(x), generator=generator)
+    if s is not None:
+        s = checks.summaries(s, len(x), name="s")
+        next(_chunks([(x[:3], s[:3])], summarise, device))  # an error is about the first ones
+    some = _pick(x, s, order[:SAMPLE_DATASETS])
+    sample = _joined(list(_chunks([some], summarise, device)))
+    return Source(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
+
+
+def _joined(leading: list[Chunk]) -> tuple[Tensor, Tensor]:
+    """Return the first finite datasets and their summaries, as many as a sample needs."""
+    usable = [(data, summary) for data, summary, _ in leading if len(data)]
+    if not usable:
+        raise checks.no_simulations()
+    x, s = (torch.cat(parts)[:SAMPLE_DATASETS] for parts in zip(*usable, strict=True))
+    return x, s
+
+
+def _chunks(
+    pairs: Iterable[tuple[Any, Any]], summarise: Summariser, device: torch.device
+) -> Iterator[Chunk]:
+    """Yield chunks of finite simulations: NaN is dropped before and after the summary."""
+    checked = False
+    for data, summary in pairs:
+        tensor = checks.simulations(checks.as_tensor(data, "x")).to(device)
+        numpy = isinstance(data, np.ndarray)
+        finite = checks.finite_rows(tensor.flatten(1))
+        if summary is not None:
+            summary = checks.summaries(summary, len(tensor), name="s").to(device)
+            if not checked and bool(finite.any()):
+                few = finite.nonzero()[:3, 0]
+                checks.given_summaries(summary[few], summarise(tensor[few], prefer_numpy=numpy))
+                checked = True
+            finite = finite & torch.isfinite(summary).all(1)
+        lost = int((~finite).sum())
+        tensor = tensor[finite] if lost else tensor
+        if not len(tensor):
+            yield tensor, tensor.new_empty(0, 0), lost
+        elif summary is None:
+            summary = summarise(tensor, prefer_numpy=numpy)
+            usable = torch.isfinite(summary).all(1)
+            yield tensor[usable], summary[usable], lost + int((~usable).sum())
+        else:
+            yield tensor, summary[finite], lost
+
+
+def _array(x: Any, s: Any, order: Tensor) -> Iterator[tuple[Any, Any]]:
+    """Yield chunks of an array and its summaries; of a large one, a random sample first."""
+    size = max(1, CHUNK_BYTES // max(1, checks.as_tensor(x[:1], "x").numel() * 4))
+    for part in filter(len, order.tensor_split([MAX_KEPT])):
+        for rows in part.sort().values.split(size):
+            yield _pick(x, s, rows)
+
+
+def _pick(x: Any, s: Tensor | None, rows: Tensor) -> tuple[Any, Any]:
+    """Return some datasets of a tensor or a NumPy array, and their summaries."""
+    data = x[rows.to(x.device)] if isinstance(x, Tensor) else x[rows.numpy()]
+    return data, None if s is None else s[rows]
+
+
+def _pairs(x: Any, s: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield chunks of an iterator, each with its summaries or None."""
+    if not isinstance(x, Iterable):
+        checks.as_tensor(x, "x")
+    if s is not None:
+        raise ValueError(
+            "s: expected None when x is an iterator of chunks. Let the iterator yield "
+            "pairs (x_chunk, s_chunk) instead."
+        )
+    for chunk in x:
+        yield chunk if isinstance(chunk, tuple) else (chunk, None)
+
+
+def _leading(chunks: Iterator[Chunk]) -> list[Chunk]:
+    """Return the first chunks, until they hold enough datasets to choose a bandwidth."""
+    leading: list[Chunk] = []
+    count = size = 0
+    for chunk in chunks:
+        leading.append(chunk)
+        count, size = count + len(chunk[0]), size + chunk[0].nbytes
+        if count and (count >= SAMPLE_DATASETS or size >= SAMPLE_BYTES):
+            break
+    return leading
+
+
+# ---------------------------------------------------------------------------- simulation banks
+
+
+@dataclass(frozen=True)
+class SimulationBankSource(Source):
+    """The datasets of a simulation bank; its pilot is the sample.
+
+    Arguments:
+        bank: The simulation bank.
+    """
+
+    bank: StoredSimulations
+
+    def embedding(self, chosen: Embedding) -> Embedding:
+        """Return the bank's own embedding where it agrees with `chosen`, else `chosen`."""
+        own, difference = self._compared(chosen)
+        if own is not None and difference is None:
+            self._check(own)
+            return own
+        if self.bank.x is None:
+            raise ValueError(
+                "x: expected a bank whose embeddings were made as this estimator's settings make "
+                f"them, got one that differs in {difference} and that has not kept its data, to be "
+                "embedded anew. Fit the estimator that the bank was simulated with, or simulate "
+                "again with mds= this one or with keep='data'."
+            )
+        return chosen
+
+    def embed(self, embedding: Embedding, num_points: int) -> Iterator[Embedded]:
+        """Give all datasets, with the embeddings of the bank if they were made with this one."""
+        if num_points and self.bank.x is None:
+            raise ValueError(
+                "decoder: expected one that learns from embeddings, such as 'ridge', for a bank "
+                "that has not kept its data, got one that learns from observations. Use another "
+                "decoder, or simulate again with keep='data'."
+            )
+        stored = self._compared(embedding)[1] is None
+        for chunk in self.chunks:
+            yield self._embedded(chunk, embedding, stored, num_points)
+
+    def _compared(self, chosen: Embedding) -> tuple[Embedding | None, str | None]:
+        """Return the bank's embedding, checked, and what sets it apart from another."""
+        state, event = self.bank.embedding_state, tuple(self.sample[0].shape[2:])
+        if state is None or self.bank.z_bar is None:
+            return None, "the embeddings, of which it has none,"
+        # The bank may be from somebody else: nothing in it is trusted.
+        record = Record(
+            Path(getattr(self.bank, "path", "bank")) / "embedding", state[0], tensors=state[1]
+        )
+        function, encoder = None, chosen.representation
+        if "representation" in record and record.part("representation").get("name") == Encoded.name:
+            function = encoder.function if isinstance(encoder, Encoded) else torch.nn.Identity()
+        own = moved(Embedding.read(record, function), self.sample[0].device)
+        if own.event_shape != event:
+            raise damaged(record.file, f"it is not for observations of shape {event}")
+        return own, first_difference(own.state(), chosen.state())
+
+    def _check(self, embedding: Embedding) -> None:
+        """Raise a ValueError unless the first embeddings of the bank are those of its pilot."""
+        # A small bank has chunks of fewer datasets than that; NaN agrees with anything.
+        stored = self._tensor(next(self.bank.chunks()).z_bar, "z_bar")[:PROBES]
+        few = self.bank.pilot[0][: len(stored)].to(self.sample[0].device)
+        if not checks.agree(embedding.mean(few).float(), stored):
+            raise ValueError(
+                "x: expected a bank whose first embeddings are those of its pilot, got others. If "
+                "representation= is a function, pass the one that the bank was simulated with; "
+                "otherwise the bank is damaged."
+            )
+
+    def _embedded(
+        self, chunk: StoredChunk, embedding: Embedding, stored: bool, num_points: int
+    ) -> Embedded:
+        """Return the finite datasets of a chunk, embedded."""
+        s = self._tensor(chunk.s, "s")
+        x = self._tensor(chunk.x, "x") if num_points or not stored else None
+        z_bar = self._tensor(chunk.z_bar, "z_bar").float() if stored else None
+        finite = torch.isfinite(s).all(1)
+        for part in (x, z_bar):
+            finite &= True if part is None else checks.finite_rows(part.flatten(1))
+        if z_bar is None:
+            assert x is not None  # `embedding` has seen to it
+            z_bar = s.new_empty(len(s), embedding.total, dtype=torch.float32)
+            z_bar[finite] = embedding.mean(x[finite]).float()
+        points = x[finite, :num_points].clone() if x is not None and num_points else None
+        return Embedded(s[finite], z_bar[finite], points, int((~finite).sum()))
+
+    def _tensor(self, value: Any, name: str) -> Tensor:
+        return checks.as_tensor(value, name).to(self.sample[0].device)
+
+
+def read_simulation_bank(
+    bank: StoredSimulations, s: Any, summarise: Summariser, device: torch.device
+) -> SimulationBankSource:
+    """Return the source for a simulation bank that `MinimumDistance.fit` was given.
+
+    Arguments:
+        bank: A complete bank.
+        s: None, because it has its summaries.
+        summarise: The summary function, which is checked on the pilot.
+        device: Where to compute.
+    """
+    if s is not None:
+        raise ValueError("s: expected None with a bank, which has its summaries. Leave s out.")
+    if not bank.complete:
+        raise ValueError(
+            f"x: expected a complete bank of {len(bank)} simulations, got one that is not. Call "
+            "mindist.simulate again with the same arguments: it continues where it stopped."
+        )
+    x, s_x = (part.to(device) for part in bank.pilot)
+    finite = checks.finite_rows(x.flatten(1)) & torch.isfinite(s_x).all(1)
+    if not finite.any():
+        raise checks.no_simulations()
+    x, s_x = x[finite], s_x[finite]
+    _check_summary(summarise, x[:PROBES], s_x[:PROBES])
+    return SimulationBankSource((x, s_x), bank.chunks(), len(bank), False, bank)
+
+
+def _check_summary(summarise: Summariser, x: Tensor, s: Tensor) -> None:
+    """Raise a ValueError unless the function gives the bank's summaries, of tensors or arrays."""
+    computed = summarise(x)
+    if summarise.numpy is False and not checks.agree(s, computed):
+        again = Summariser(summarise.summary)
+        if checks.agree(s, again(x, prefer_numpy=True)):
+            summarise.numpy, computed = again.numpy, s
+    if not checks.agree(s, computed):
+        raise ValueError(
+            "summary: expected the function that the bank was simulated with, which gives "
+            f"{s[0].tolist()} on its first dataset, got one that gives {computed[0].tolist()}. "
+            "Pass the same function (and, for a network, the same weights), or simulate again."
+        )
 
 
 class Reservoir:
@@ -145,7 +449,7 @@ class EmbeddedStream:
     ) -> None:
         self.embedding, self._source, self._num_points = embedding, source, num_points
         draws = None if source.shuffled else torch.Generator().manual_seed(seed)
-        self._reservoir = Reservoir(None if keep_all else sources.MAX_KEPT, draws)
+        self._reservoir = Reservoir(None if keep_all else MAX_KEPT, draws)
         self._dropped = self._seen = 0
         self._bar = tqdm(total=source.total, desc="Embedding simulations", disable=not progress)
 

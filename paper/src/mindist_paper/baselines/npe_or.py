@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindist.features.bandwidth import median_distance
+from mindist.features.kernel import median_distance
 from mindist.posteriors.guards import warn_user
 from mindist.tasks import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mindist.decoders import MLPDecoder
 from mindist.features import FourierFeatures
-from mindist.features.bandwidth import median_distance
+from mindist.features.kernel import median_distance
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.sbi_bridge import train_npe
 from mindist.tasks import Task

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from mindist.features.bandwidth import parse_bandwidth
+from mindist.features.kernel import parse_bandwidth
 from mindist.posteriors.backend import find_backend
 from mindist.posteriors.guards import seeded
 from mindist.posteriors.queries import Conditions, Queries

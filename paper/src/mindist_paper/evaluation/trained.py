@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.decoders.standardise import Standardiser
-from mindist.features.bandwidth import median_distance
+from mindist.features.kernel import median_distance
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.sbi_bridge import EmbeddingSummary
 from mindist.posteriors.sbi_storage import load_posterior, save_posterior
