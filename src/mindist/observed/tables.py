@@ -5,10 +5,8 @@ A table is read as a whole, once what the file says of its size is compared with
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,29 +54,16 @@ def _is_number(field: str) -> bool:
 
 
 def read_parquet(request: Request) -> Source:
-    """Read a Parquet file, of which only the columns that are asked for."""
-    with opened_parquet(request) as file:
+    """Read a Parquet file, of which only the columns that are asked for.
 
-        def read(names: list[str]) -> Any:
-            table = file.read(names, use_threads=False)
-            table.validate(full=True)
-            return table
-
-        return _source(file.schema_arrow, read, request)
-
-
-@contextmanager
-def opened_parquet(request: Request, content: bytes | None = None) -> Iterator[Any]:
-    """Open a `pyarrow.parquet.ParquetFile`, or its content, unless it claims too many rows.
-
-    A few bytes of Parquet can claim any number: what the footer says is compared with `max_bytes`
+    A few bytes can claim any number of rows: what the footer says is compared with `max_bytes`
     before anything is decoded.
     """
     with request.reading("Parquet"):
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(
-            request.path if content is None else io.BytesIO(content),
+            request.path,
             thrift_string_size_limit=MAX_STRING,
             thrift_container_size_limit=MAX_CONTAINER,
             page_checksum_verification=True,
@@ -91,7 +76,13 @@ def opened_parquet(request: Request, content: bytes | None = None) -> Iterator[A
                 raise ValueError("it says that it has fewer than no rows")
             values = max(rows[0], sum(rows[1:])) * claims.num_columns
             request.check_size(max(4 * values, sum(stored)))
-            yield file
+
+            def read(names: list[str]) -> Any:
+                table = file.read(names, use_threads=False)
+                table.validate(full=True)
+                return table
+
+            return _source(file.schema_arrow, read, request)
 
 
 def _source(schema: Any, read: Callable[[list[str]], Any], request: Request) -> Source:
