@@ -22,7 +22,7 @@ from pathlib import Path
 PACKAGE = "tabpfn-time-series==0.1.3"
 FILE = "tabpfn-v2-regressor-2noar4o2.ckpt"
 SHA256 = "e2d4a06eeb4521dee71fc68d819e277ffb97614cc3695dc9ac3030dd9da36c21"
-TARGET = Path("~/.cache/mindist") / FILE  # as mindist_paper.baselines.npe_pfn.CHECKPOINT
+TARGET = Path("~/.cache/mindist") / FILE  # as mindist_paper.baselines.npe.CHECKPOINT
 
 
 def sha256(path: Path) -> str:

@@ -125,23 +125,16 @@ class SpikeAndSlab:
 class Training:
     """How a density estimator is trained; the defaults are the paper's and, below it, sbi's.
 
-    Arguments:
-        density_estimator: One of sbi's ("nsf": the paper's neural spline flow).
-        learning_rate: Step size of Adam (5e-4: the paper).
-        batch_size: Simulations in a gradient step.
-        max_num_epochs: Largest number of passes ("until convergence": the paper).
-        stop_after_epochs: Passes without a lower held-out loss before stopping.
-
     Example:
         >>> Training(density_estimator="mdn", max_num_epochs=5).learning_rate
         0.0005
     """
 
-    density_estimator: str = "nsf"
-    learning_rate: float = 5e-4
-    batch_size: int = 200
-    max_num_epochs: int = 2**31 - 1
-    stop_after_epochs: int = 20
+    density_estimator: str = "nsf"  # one of sbi's; the paper's is a neural spline flow
+    learning_rate: float = 5e-4  # step size of Adam, the paper's
+    batch_size: int = 200  # simulations in a gradient step
+    max_num_epochs: int = 2**31 - 1  # "until convergence": the paper
+    stop_after_epochs: int = 20  # passes without a lower held-out loss before stopping
 
 
 @dataclass(frozen=True)

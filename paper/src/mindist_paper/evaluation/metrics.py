@@ -19,16 +19,9 @@ REFERENCE_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def rmse(theta_mean: Tensor, theta: Tensor) -> Tensor:
-    r"""Return the root mean squared error of posterior means over parameters.
+    r"""Return the errors `(*,)` of posterior means, given true parameters, both `(*, d_theta)`.
 
     .. math:: \sqrt{\tfrac{1}{d_\theta} \| \bar\theta - \theta^* \|_2^2}
-
-    Arguments:
-        theta_mean: Posterior means `(*, d_theta)`.
-        theta: True parameters `(*, d_theta)`.
-
-    Returns:
-        Errors `(*,)`; the paper reports their mean over test datasets.
 
     Example:
         >>> import torch
@@ -70,15 +63,9 @@ def coverage(samples: Tensor, theta: Tensor, levels: Sequence[float] | Tensor) -
 
 
 def summary_distance(s: Tensor, s_oracle: Tensor, scale: Tensor | None = None) -> Tensor:
-    """Return the Euclidean distance of used summaries from those of the clean data.
+    """Return distances `(B,)` of used summaries from those of the clean data, both `(B, d_s)`.
 
-    Arguments:
-        s: Summaries with which the posterior was queried, `(B, d_s)`.
-        s_oracle: Summaries of the clean datasets, `(B, d_s)`.
-        scale: Standard deviations `(d_s,)` over simulations, for the standardised distance.
-
-    Returns:
-        Distances `(B,)`.
+    `scale`, standard deviations `(d_s,)` over simulations, makes them standardised.
 
     Example:
         >>> s, scale = torch.tensor([[3.0, 4.0]]), torch.tensor([3.0, 4.0])
@@ -92,15 +79,9 @@ def summary_distance(s: Tensor, s_oracle: Tensor, scale: Tensor | None = None) -
 def predictive_mmd(
     x_predicted: Tensor, x_clean: Tensor, bandwidth: float | Sequence[float]
 ) -> Tensor:
-    """Return the squared MMD (biased) of posterior-predictive observations from clean datasets.
+    """Return squared MMDs `(B,)` of predicted observations `(B, n, *event)` from clean datasets.
 
-    Arguments:
-        x_predicted: Observations simulated at posterior samples, `(B, n, *event)`.
-        x_clean: The uncontaminated test datasets `(B, N, *event)`.
-        bandwidth: One or several, the same for all methods that are compared.
-
-    Returns:
-        Squared discrepancies `(B,)`.
+    `bandwidth`, one or several, is the same for all methods that are compared.
 
     Example:
         >>> predictive_mmd(torch.zeros(1, 5, 2), torch.zeros(1, 3, 2), bandwidth=1.0)

@@ -86,23 +86,14 @@ ANCHORS_SOURCE = (
 Cells = Callable[[str, int], list[Cell]]
 
 
-def by_epsilon(methods: Sequence[str]) -> Cells:
-    """Return cells of methods by contaminated fraction, with a learned summary."""
+def sweep(methods: Sequence[str], by: str) -> Cells:
+    """Return cells of methods by epsilon (delta 3) or by delta (epsilon .2), summary learned."""
 
     def cells(profile: str, num_seeds: int) -> list[Cell]:
-        epsilons = GAUSSIAN_EPSILONS[profile]
-        tests = [setting("gaussian", profile, e, {"delta": 3.0}) for e in epsilons]
-        return compare("gaussian", methods, profile, num_seeds, tests, learned_summary=True)
-
-    return cells
-
-
-def by_delta(methods: Sequence[str]) -> Cells:
-    """Return cells of methods by shift of the outliers at epsilon .2, with a learned summary."""
-
-    def cells(profile: str, num_seeds: int) -> list[Cell]:
-        chosen = ends(profile, DELTAS)
-        tests = [setting("gaussian", profile, SHOWN_EPSILON, {"delta": d}) for d in chosen]
+        pairs = [(e, 3.0) for e in GAUSSIAN_EPSILONS[profile]]
+        if by == "delta":
+            pairs = [(SHOWN_EPSILON, d) for d in ends(profile, DELTAS)]
+        tests = [setting("gaussian", profile, e, {"delta": d}) for e, d in pairs]
         return compare("gaussian", methods, profile, num_seeds, tests, learned_summary=True)
 
     return cells
@@ -225,7 +216,7 @@ ENTRIES = (
         shows="all methods by epsilon: posterior MMD, RMSE, predictive MMD, coverage, four "
         "posteriors",
         source="Figure 3 right; appendix Gaussian Task",
-        cells=by_epsilon(ALL),
+        cells=sweep(ALL, "epsilon"),
         prepare=best_penalty,
         panels=[
             *panels(["reference_mmd", "rmse", "predictive_mmd", "coverage"]),
@@ -254,7 +245,7 @@ ENTRIES = (
         title="Gaussian task by shift of the outliers (ε = 0.2)",
         shows="all methods by delta: posterior MMD, RMSE, predictive MMD, coverage",
         source="Figure 3 left; appendix Gaussian Task",
-        cells=by_delta(ALL),
+        cells=sweep(ALL, "delta"),
         prepare=best_penalty,
         panels=panels(
             ["reference_mmd", "rmse", "predictive_mmd", "coverage"], "delta", epsilon=SHOWN_EPSILON
@@ -275,7 +266,7 @@ ENTRIES = (
         title="KL against MMD by contaminated fraction",
         shows="the KL divergence in place of the MMD is not robust, by epsilon",
         source="appendix Choice of Divergence, first figure",
-        cells=by_epsilon(DIVERGENCES),
+        cells=sweep(DIVERGENCES, "epsilon"),
         panels=panels(["rmse", "reference_mmd", "predictive_mmd"]),
         minutes=(0.2, 1, 25),
         verdict=verdict(
@@ -290,7 +281,7 @@ ENTRIES = (
         title="KL against MMD by shift of the outliers (ε = 0.2)",
         shows="the KL divergence in place of the MMD is not robust, by delta",
         source="appendix Choice of Divergence, second figure",
-        cells=by_delta(DIVERGENCES),
+        cells=sweep(DIVERGENCES, "delta"),
         panels=panels(["rmse", "reference_mmd", "predictive_mmd"], "delta", epsilon=SHOWN_EPSILON),
         minutes=(0.2, 0.8, 25),
         verdict=joined(

@@ -61,7 +61,7 @@ from mindist_paper.baselines import Options
 from mindist_paper.baselines.mds import unfitted
 from mindist_paper.evaluation.metrics import rmse
 from mindist_paper.experiments.claims import label
-from mindist_paper.experiments.experiment import Experiment
+from mindist_paper.experiments.experiment import Experiment, panels
 from mindist_paper.experiments.profiles import THEOREM_SIZES, TheoremSizes
 from mindist_paper.report import Panel
 
@@ -75,6 +75,8 @@ SLOPE_EPSILON = 0.05  # small, and far below the breakdown of the minimum
 GAPS = (0.0, 0.5, 0.8, 0.9, 0.95, 1.0)
 GAP_EPSILONS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 GAP_OUTLIERS = (1.0, 2.0, 3.0, 4.0, 6.0)
+OUTLIER, GAP = {"part": "outlier"}, {"part": "gap"}  # the rows of a panel
+CURVED = {**OUTLIER, "method": ["mds-exact", "mds", "mds-rf"]}
 NORMAL_90 = 1.6448536269514722
 HALF_TOLERANCE = 0.05  # of the exponent of N, for a few hundred datasets
 FLOOR = 1e-3  # of slopes in the figure: the exact one falls to 1e-162
@@ -440,27 +442,11 @@ ENTRIES = (
         own_rows=lambda profile, seeds: robustness_rows(THEOREM_SIZES[profile], seeds),
         prepare=lambda rows: rows.assign(kl_slope=rows.kl_slope.clip(lower=FLOOR)),
         panels=[
+            Panel("kl_slope", "outlier", "KL / ε at ε = 0.05, well specified", OUTLIER, True),
             Panel(
-                "kl_slope",
-                by="outlier",
-                title="KL / ε at ε = 0.05, well specified",
-                where={"part": "outlier"},
-                log=True,
+                "kl_slope", "small_epsilon", "Largest KL / ε, data in two groups", GAP, True, "gap"
             ),
-            Panel(
-                "kl_slope",
-                by="small_epsilon",
-                title="Largest KL / ε, data in two groups",
-                where={"part": "gap"},
-                series="gap",
-                log=True,
-            ),
-            Panel(
-                "condition",
-                by="outlier",
-                title="Condition number of the Hessian at s*",
-                where={"part": "outlier", "method": ["mds-exact", "mds", "mds-rf"]},
-            ),
+            Panel("condition", "outlier", "Condition number of the Hessian at s*", CURVED),
         ],
         notes=[
             "The derivative of KL at epsilon = 0 is 0 for every differentiable summary, the mean "
@@ -481,9 +467,8 @@ ENTRIES = (
         source="Theorem 4.2",
         own_rows=lambda profile, seeds: consistency_rows(THEOREM_SIZES[profile], seeds),
         panels=[
-            Panel("rmse", by="num_obs", log=True),
-            Panel("posterior_sd", by="num_obs", log=True),
-            Panel("coverage_90", by="num_obs"),
+            *panels(["rmse", "posterior_sd"], "num_obs", log=True),
+            Panel("coverage_90", "num_obs"),
         ],
         minutes=(0.1, 0.1, 1),
         verdict=judge_consistency,
