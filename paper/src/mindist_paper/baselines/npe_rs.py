@@ -58,13 +58,9 @@ def train_robust_statistics(
     summary, posterior = trainable_copy(npe)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        fit(
-            summary,
-            posterior.posterior_estimator,
-            (simulations.theta.float(), simulations.datasets().float(), x_obs.float()),
-            options.training,
-            options.penalty,
-        )
+        data = simulations.theta.float(), simulations.datasets().float(), x_obs.float()
+        estimator = posterior.posterior_estimator
+        fit(summary, estimator, data, options.training, options.penalty)
     frozen = EmbeddingSummary(summary, torch.Size(x_obs.shape[1:]))
     return RobustStatistics(posterior, frozen, task.event_shape)
 

@@ -48,37 +48,27 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class BankSpec:
-    """Simulations to train on.
+    """Simulations to train on."""
 
-    Arguments:
-        task: A key of `mindist_paper.tasks.TASKS`.
-        num: M, how many datasets.
-        options: Arguments of the task's constructor, such as `{"num_obs": 50}`.
-        seed: Seed of the simulations, of training and of the test datasets.
-    """
-
-    task: str
-    num: int
+    task: str  # A key of `mindist_paper.tasks.TASKS`
+    num: int  # M, how many datasets
+    # Arguments of the task's constructor, such as `{"num_obs": 50}`
     options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    seed: int = 0  # Seed of the simulations, of training and of the test datasets
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method and everything that was chosen about it.
+    """A method and everything that was chosen about it."""
 
-    Arguments:
-        method: A key of `mindist_paper.baselines.METHODS`, or "oracle" (the NPE at the summary of
-            the clean data), or "exact" (the task's exact posterior at the observed summary).
-        training: Fields of `mindist_paper.baselines.Training` that differ from its defaults.
-        learned_summary: Whether the NPE's summary is learned jointly.
-        options: Options of the method, JSON values, named in `OPTIONS`. "max_num_epochs" is about
-            what the method trains beside the shared NPE, "num_simulations" about NPE-RS.
-    """
-
+    # A key of `mindist_paper.baselines.METHODS`, or "oracle" (the NPE at the summary of the clean
+    # data), or "exact" (the task's exact posterior at the observed summary)
     method: str
+    # Fields of `mindist_paper.baselines.Training` that differ from its defaults
     training: Mapping[str, Any] = field(default_factory=dict)
-    learned_summary: bool = False
+    learned_summary: bool = False  # Whether the NPE's summary is learned jointly
+    # Options of the method, JSON values, named in `OPTIONS`. "max_num_epochs" is about what the
+    # method trains beside the shared NPE, "num_simulations" about NPE-RS
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -104,28 +94,21 @@ class Recipe:
 
 @dataclass(frozen=True)
 class TestSpec:
-    """The datasets that a method is tested on, and what is measured.
-
-    Arguments:
-        epsilon: Contaminated fraction.
-        contamination: Other arguments of the task's `contaminate`, such as `{"delta": 5.0}`; or,
-            with a "kind", one of `mindist_paper.tasks.contaminations` and its options.
-        num: B, how many test datasets.
-        num_obs: N of the test datasets; None for that of the task.
-        num_samples: S, posterior samples for each dataset; 0 measures detection and summaries only.
-        num_predictive: Observations simulated for each posterior-predictive MMD; 0 leaves it out.
-        keep_samples: How many posterior samples of the first four datasets to keep for plots.
-    """
+    """The datasets that a method is tested on, and what is measured."""
 
     __test__ = False  # for pytest: no test class, whatever its name
 
-    epsilon: float
+    epsilon: float  # Contaminated fraction
+    # Other arguments of the task's `contaminate`, such as `{"delta": 5.0}`; or, with a "kind", one
+    # of `mindist_paper.tasks.contaminations` and its options
     contamination: Mapping[str, Any] = field(default_factory=dict)
-    num: int = 100
-    num_obs: int | None = None
+    num: int = 100  # B, how many test datasets
+    num_obs: int | None = None  # N of the test datasets; None for that of the task
+    # S, posterior samples for each dataset; 0 measures detection and summaries only
     num_samples: int = 1_000
+    # Observations simulated for each posterior-predictive MMD; 0 leaves it out
     num_predictive: int = 500
-    keep_samples: int = 0
+    keep_samples: int = 0  # How many posterior samples of the first four datasets to keep for plots
 
 
 @dataclass(frozen=True)

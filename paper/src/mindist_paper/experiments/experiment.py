@@ -25,44 +25,33 @@ NEW = "not in the paper"
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure or an ablation of the paper.
+    """A figure or an ablation of the paper."""
 
-    Arguments:
-        name: As in `mindist reproduce NAME`.
-        title: Title above its figure.
-        shows: One line on what it shows.
-        source: Where it stands in the paper.
-        panels: How the rows are drawn, in reading order.
-        minutes: About how many minutes the profiles smoke, quick and paper take on two idle cores.
-        cells: From a profile and a number of seeds to the cells it needs.
-        own_rows: From a profile and a number of seeds to its rows, where they are no cells.
-        prepare: From the rows of the cells to those that are shown: columns that only this
-            experiment has, or the best of several settings of a method.
-        notes: What was chosen or left out, for the table and the configuration.
-        estimated: The profiles whose minutes were not measured but scaled from others.
-        anchors: Published values beside ours: metric -> method -> value of `by` -> number.
-        anchors_source: Where they come from.
-        verdict: From the shown rows to a line on agreement with the paper, and why.
-        unavailable: Returns why it cannot run here, with what to do, or None.
-        illustration: The paper's figure, where it is no curve: "figure1" or None.
-    """
-
-    name: str
-    title: str
-    shows: str
-    source: str
-    panels: Sequence[Panel]
+    name: str  # As in `mindist reproduce NAME`
+    title: str  # Title above its figure
+    shows: str  # One line on what it shows
+    source: str  # Where it stands in the paper
+    panels: Sequence[Panel]  # How the rows are drawn, in reading order
+    # About how many minutes the profiles smoke, quick and paper take on two idle cores
     minutes: tuple[float, float, float]
+    # From a profile and a number of seeds to the cells it needs
     cells: Callable[[str, int], Sequence[Cell]] = lambda profile, num_seeds: ()
+    # From a profile and a number of seeds to its rows, where they are no cells
     own_rows: Callable[[str, int], Rows] | None = None
+    # From the rows of the cells to those that are shown: columns that only this experiment has, or
+    # the best of several settings of a method
     prepare: Callable[[Rows], Rows] | None = None
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # What was chosen or left out, for the table and the configuration
+    # The profiles whose minutes were not measured but scaled from others
     estimated: Sequence[str] = ("paper",)
+    # Published values beside ours: metric -> method -> value of `by` -> number
     anchors: Anchors = field(default_factory=dict)
-    anchors_source: str = ""
+    anchors_source: str = ""  # Where they come from
+    # From the shown rows to a line on agreement with the paper, and why
     verdict: Callable[[Rows], str] | None = None
+    # Returns why it cannot run here, with what to do, or None
     unavailable: Callable[[], str | None] | None = None
-    illustration: str | None = None
+    illustration: str | None = None  # The paper's figure, where it is no curve: "figure1" or None
 
 
 def panels(
