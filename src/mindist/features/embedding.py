@@ -196,10 +196,10 @@ def first_difference(stored: State, wanted: State) -> str | None:
     (config, tensors), (other, others) = stored, wanted
 
     def widths(key: str) -> list[str]:
-        values = [c.get(key) for c in (config, other)]
-        if None not in values and math.isclose(*values, rel_tol=TOLERANCE):
+        was, now = config.get(key), other.get(key)
+        if was is not None and now is not None and math.isclose(was, now, rel_tol=TOLERANCE):
             return ["", ""]
-        return ["none" if value is None else f"a kernel of width {value:.6g}" for value in values]
+        return ["none" if w is None else f"a kernel of width {w:.6g}" for w in (was, now)]
 
     seen = [c.get("representation", {}).get("name", "raw") for c in (config, other)]
     compared: dict[str, list[Any]] = {
