@@ -19,6 +19,7 @@ import copy
 import os
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,7 @@ from mindist.protocols import (
 from mindist.schema import Record, moved, plain
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
-from mindist.threads import each_in_a_thread
+from mindist.threads import each_in_a_thread, one_thread
 
 PAPER_VARIANTS = {
     "rf": ("mlp", Search("lbfgs", ("observed",), stay=0, reweight=0)),
@@ -362,7 +363,10 @@ class MinimumDistance:
                 room=getattr(rooms, "features", None),
             )
 
-        result = Adaptation.join(each_in_a_thread(work, blocks))
+        # Of few datasets every operation is too short for a second thread, which on a busy machine
+        # makes a search ten times as long.
+        with one_thread() if len(blocks) == 1 else nullcontext():
+            result = Adaptation.join(each_in_a_thread(work, blocks))
         return result[0] if single else result
 
     def adapt_stream(self, datasets: Iterable[Any], *, force: bool = False) -> AdaptationStream:

@@ -148,6 +148,3 @@ class RidgePath:
             mean = (test.squared - 2 * product + square) / self.test.count
             errors[ridge] = float(mean + bias @ bias)
         return errors
-
-
-__all__ = ["Gram", "Moments", "RidgePath"]

@@ -14,8 +14,7 @@ matrices give the leave-one-out distance of every simulation,
 .. math:: \|\bar z_i - \mu_{-i}(s_i)\|^2 = \|\bar z_i - \mu(s_i)\|^2 / (1 - \eta_i)^2 , \qquad
     \eta_i = \tfrac{1}{M} + h_i^\top (H^\top H + \lambda I)^{-1} h_i .
 
-This is the minimiser of the paper's loss (Section 3.2) over a kernel space instead of over a
-network; held-out errors against the paper's network are in docs/method.md.
+It minimises the paper's loss (Section 3.2) over a kernel space; docs/method.md compares the errors.
 
 References:
     Rahimi and Recht, Random Features for Large-Scale Kernel Machines, NeurIPS 2007.
