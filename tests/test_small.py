@@ -4,12 +4,13 @@ import runpy
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
-# What is true now; issue 17 asks for 30 and 20 files on the way, 130 files, 19,500 and 9,000 lines.
-FILES = {"adapt and sample": 52, "adapt and sample, sbi": 53, "fit": 42}
+# Issue 17 asks for 30 and 20 files on the way, and 19,500 and 9,000 lines; what is more is to come
+# down, and may not rise.
+FILES = {"adapt and sample": 37, "adapt and sample, sbi": 37, "fit": 33}
 TOTALS = {
-    "lines of src/mindist": 44_000,
-    "files of src/mindist": 317,
-    "lines of paper": 17_000,
+    "lines of src/mindist": 22_000,
+    "files of src/mindist": 130,
+    "lines of paper": 11_600,
 }
 
 
