@@ -182,7 +182,7 @@ class _Block:
         return objective.at(mu_obs[rows], before, every), objective.at(self.mu[rows], after, every)
 
     def objective(self, rows: Tensor) -> EmbeddingDistance:
-        """What is minimised for some datasets."""
+        """Return the objective of some datasets."""
         cloud = self.cloud
         if cloud is not None and rows.shape[0] < self.s.shape[0]:
             cloud = cloud[rows]

@@ -67,7 +67,7 @@ class Cloud:
 
     @classmethod
     def around(cls, z_bar: Tensor, likeness: Likeness, s: Tensor, scale: Tensor) -> Cloud:
-        """Of the simulations whose embeddings are most like others.
+        """Gather the simulations whose embeddings are most like others.
 
         Arguments:
             z_bar: The others, `(B, K)`.
@@ -116,7 +116,7 @@ class Likeness:
 
     @classmethod
     def of(cls, z_bar: Tensor) -> Likeness:
-        """Of simulated embeddings `(m, K)`."""
+        """Build from simulated embeddings `(m, K)`."""
         unit = torch.nn.functional.normalize(z_bar.float(), dim=1)
         directions = leading_directions(unit, NUM_DIRECTIONS)
         return cls(directions, unit @ directions)

@@ -59,7 +59,7 @@ STEP = 1e-4  # of the finite differences, in standard deviations of the simulate
 
 @dataclass(frozen=True)
 class Response:
-    """What the weights of the observations of a batch of datasets depend on.
+    """How the weights of the observations of a batch of datasets react.
 
     Arguments:
         observations: What the kernels see.
@@ -126,7 +126,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Influence:
-    """Of each observation on the adapted summary.
+    """The influence of each observation on the adapted summary.
 
     Arguments:
         value: IF of each observation, `(B, N, d_s)`: mass 1/N more at one moves the summary by a
@@ -147,7 +147,7 @@ class Influence:
     feedback: Tensor
 
     def __getitem__(self, index: Tensor) -> Influence:
-        """That of some datasets."""
+        """Select datasets."""
         return Influence(self.value[index], self.covariance[index], self.feedback[index])
 
     def joined(self, other: Influence, order: Tensor) -> Influence:
@@ -158,7 +158,7 @@ class Influence:
 
 @dataclass(frozen=True)
 class Derivatives:
-    """Of the decoder's embedding, at one summary of each problem.
+    """Derivatives of the decoder's embedding, at one summary of each problem.
 
     Arguments:
         jacobian: J, `(B, d_s, K)`.
@@ -175,7 +175,7 @@ class Derivatives:
 
     @classmethod
     def of(cls, objective: EmbeddingDistance, s: Tensor, mu: Tensor | None = None) -> Derivatives:
-        """Of an objective at `(B, d_s)`, problem b at `s[b]`, with the embedding if it is known."""
+        """Differentiate at `(B, d_s)`, problem b at `s[b]`, with the embedding if it is known."""
         decoder = objective.decoder
         mu = decoder(s) if mu is None else mu
         if objective.cosines is not None:

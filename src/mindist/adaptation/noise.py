@@ -211,7 +211,7 @@ def _single(deviation: Tensor) -> Tensor:
 
 
 def positive_excess(covariance: Tensor, reference: Tensor) -> Tensor:
-    r"""What a covariance C has beyond another one V, :math:`(C - V)_+` in the metric of V.
+    r"""Return the excess of a covariance C over another V, :math:`(C - V)_+` in the metric of V.
 
     Only in directions in which V is not 0: a summary that is constant, or a function of the others,
     says nothing about how far to move it.

@@ -1,4 +1,4 @@
-r"""What a search for the minimum-distance summary minimises, as least squares.
+r"""The objective of a search for the minimum-distance summary, as least squares.
 
 .. math:: \| \mu(s) - \bar z \|^2 + \lambda\, (s - m)^\top C^{-1} (s - m)
 
@@ -175,7 +175,7 @@ class EmbeddingDistance:
 
     @cached_property
     def offset(self) -> Tensor:
-        """What the last layer should give without its bias, `(B, K)`."""
+        """The embeddings less the bias of the decoder, `(B, K)`."""
         return self.z_bar - self.decoder.bias
 
     @cached_property
@@ -186,7 +186,7 @@ class EmbeddingDistance:
 
     @cached_property
     def target(self) -> Tensor:
-        """The same in the directions of the reduced last layer, `(B, rank)`."""
+        """The embeddings less the bias in the directions of the reduced head, `(B, rank)`."""
         return self.offset @ self.head.directions
 
     def __call__(self, s: Tensor, problem: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class OwnKernel:
         return (total + alone) / (few.sum(1, keepdim=True) + alone)
 
     def through(self, value: Tensor) -> Tensor:
-        r"""What each observation gives to all others through their densities, `(B, N, d)`.
+        r"""Return what each observation gives to all others through their densities, `(B, N, d)`.
 
         Arguments:
             value: Values v `(B, N, d)`, float64.
@@ -82,7 +82,7 @@ class OwnKernel:
 
     @property
     def _every(self) -> int:
-        """Of N observations one in so many is averaged over."""
+        """Stride of the subsample that the density is averaged over."""
         return max(1, -(-self.seen.shape[1] // MAX_OWN))
 
     @property

@@ -218,7 +218,7 @@ def _solve(
 
 
 def _lowest(objective: Objective, candidates: Tensor, dataset: Tensor) -> Tensor:
-    """Of the candidates `(n, S, d_s)` of each problem the one with the lowest objective."""
+    """Return the candidate with the lowest objective of the `(n, S, d_s)` of each problem."""
     if candidates.shape[1] == 1:
         return candidates[:, 0]
     with torch.no_grad():

@@ -17,7 +17,7 @@ from mindist.protocols import CosineDecoder, Decoder
 
 @dataclass(frozen=True)
 class View:
-    """What is learned from simulations through one kernel.
+    """Decoder, bank and error, learned from simulations through one kernel.
 
     Arguments:
         decoder: From a summary to the mean embedding of its datasets.
@@ -65,7 +65,7 @@ class View:
         return self.bank.cloud(z_bar)
 
     def objective(self, options: Search, z_bar: Tensor, cloud: Cloud | None) -> EmbeddingDistance:
-        """What a search minimises for embeddings `(B, K)` with these clouds."""
+        """Return the objective of a search for embeddings `(B, K)` with these clouds."""
         stay = options.stay * max(self.error, 0.0)  # a perfect fit may have an error of -1e-17
         head = self.head if options.least_squares else None
         return EmbeddingDistance(self.decoder, z_bar, cloud, stay, head)

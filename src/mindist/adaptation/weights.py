@@ -38,7 +38,7 @@ MANY_COPIED = 0.1  # of the distinct observations: with more the data are rounde
 
 @dataclass(frozen=True)
 class Observations:
-    """What the kernels see of every observation of a batch of datasets.
+    """Features, densities and shares of every observation of a batch of datasets.
 
     Arguments:
         wide: Wide features `(B, N, K)`.
@@ -64,7 +64,7 @@ class Observations:
         distinct: bool = False,
         room: Tensor | None = None,
     ) -> Observations:
-        """Of datasets.
+        """Build from raw datasets: represent, featurise, estimate the data's own density.
 
         Arguments:
             embedding: Representation and kernels.

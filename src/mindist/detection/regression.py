@@ -1,4 +1,4 @@
-r"""What the embedding says of the summary: a regression the other way round.
+r"""The summary that the embedding suggests: a regression the other way round.
 
 Where a summary is more sensitive than the embedding, contamination moves it first: in SIR a tenth
 of the trajectories hardly changes their distribution, but the means of peak heights a great deal.

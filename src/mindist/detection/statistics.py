@@ -151,7 +151,7 @@ class Mahalanobis:
 
     @cached_property
     def _share(self) -> Tensor:
-        """What the columns of W see must not be counted again by what is left of the length."""
+        """Weights that keep the columns of W from being counted twice in the rest of the length."""
         return 1 - self.rest / self.whitener.square().sum(0)
 
     @cached_property
@@ -251,7 +251,7 @@ SAME = 1e-5
 
 @dataclass(frozen=True)
 class ResidualStatistics:
-    r"""What one kernel says about a dataset: scaled and Mahalanobis distance, both as logarithms.
+    r"""Statistics of one kernel: scaled and Mahalanobis distance, both as logarithms.
 
     The scale g is a ridge regression on s. Outside the simulations nothing is known of it, so it is
     evaluated at s clamped to the simulated range of each coordinate, and clamped to the range of
@@ -337,7 +337,7 @@ class ResidualStatistics:
 
     @cached_property
     def _least(self) -> Tensor:
-        """What squared lengths and squared Mahalanobis lengths count as at least, `(2, 1)`."""
+        """Least squared length and squared Mahalanobis length, `(2, 1)`."""
         least = [[ROUNDED], [TINY]]
         return torch.tensor(least, dtype=torch.float64, device=self.span.device)
 

@@ -1,4 +1,4 @@
-"""What every solver returns: a value, a status and a message for each problem."""
+"""The result of every solver: a value, a status and a message for each problem."""
 
 from __future__ import annotations
 
