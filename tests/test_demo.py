@@ -1,5 +1,7 @@
 """The demo, smaller, with its real neural posterior and its real figure."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,9 @@ def test_the_figure_is_written(methods, tmp_path):
     content = Path(path).read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) > 50_000
+
+
+def test_the_demo_needs_nothing_beyond_its_extra():
+    others = ("typer", "rich", "zarr", "h5py", "dask", "bayesflow", "lampe")
+    code = f"import sys; sys.modules.update(dict.fromkeys({others})); import mindist.demo"
+    subprocess.run([sys.executable, "-c", code], check=True)

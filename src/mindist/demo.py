@@ -157,10 +157,10 @@ def draw_figure(
     labels = ("clean observations", "contaminated observations")
     plot_data_space(left, x_obs, outlier, labels=labels)
     decoded = {
-        "decoder at the observed summary": (result.s_obs, OBSERVED),
-        "decoder at the adapted summary": (result.s_star, ADAPTED),
+        "model at the observed summary": (result.s_obs, OBSERVED),
+        "model at the adapted summary": (result.s_star, ADAPTED),
     }
-    plot_density_contours(left, fitted, decoded).legend(fontsize=9, loc="lower right")
+    plot_density_contours(left, fitted, decoded).legend(fontsize=9, loc="upper left")
     s_ref = task.summary(x[None])[0]
     plot_summary_space(middle, fitted.bank.s, result.s_obs, result.s_star, s_ref=s_ref)
     plot_posteriors(right, before, after, theta[0], labels=("NPE", "NPE with mindist"))
