@@ -1,7 +1,7 @@
 """Every public name has a docstring with an example, and its place in the reference.
 
 Public is what `mindist` and the modules of the reference (docs/api) export in `__all__`. Examples
-run as tests, like all others.
+run as tests, like all others. `mindist_paper` is no library: its names need no example.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_every_public_name_has_a_docstring_with_an_example(module: str) -> None:
     pytest.importorskip("bayesflow") if module in HELPED else None
     without = [name for name, value in public(module) if not (value.__doc__ or "").strip()]
     assert not without, f"{module}: no docstring: {', '.join(without)}"
-    if module not in HELPED:
+    if module not in HELPED and not module.startswith("mindist_paper"):
         silent = [name for name, value in public(module) if ">>> " not in own_docs(value)]
         assert not silent, f"{module}: no example: {', '.join(silent)}"
 

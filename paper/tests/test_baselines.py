@@ -8,14 +8,7 @@ import pytest
 import torch
 
 from mindist.tasks import GaussianTask, OrnsteinUhlenbeckTask
-from mindist_paper.baselines import (
-    METHODS,
-    Method,
-    Options,
-    SpikeAndSlab,
-    Training,
-    train_method,
-)
+from mindist_paper.baselines import METHODS, Method, Options, SpikeAndSlab, Training, train_method
 from mindist_paper.baselines.npe import checkpoint_path
 from mindist_paper.baselines.npe_rs import penalised_loss, trainable_copy
 from mindist_paper.baselines.rnpe import Chains, LatentPrior, sample_latents, split_r_hat

@@ -34,6 +34,7 @@ from mindist_paper.baselines.npe_or import train_outlier_removal
 from mindist_paper.baselines.npe_rs import train_robust_statistics
 from mindist_paper.baselines.rnpe import train_latent_summary_posterior
 
+# What `train_method` knows: the paper's methods, and the package's default as "mds"
 METHODS: dict[str, Builder] = {
     "npe": train_neural_posterior,
     "nnpe": train_noisy_posterior,
@@ -47,7 +48,6 @@ METHODS: dict[str, Builder] = {
     "npe-pfn": train_pfn_posterior,
     "npe-pfn-mds": partial(train_minimum_distance, variant="rf", train=train_pfn_posterior),
 }
-"""What `train_method` knows: the paper's methods, and the package's default as "mds"."""
 
 
 def train_method(
@@ -59,26 +59,7 @@ def train_method(
     *,
     s: Tensor | None = None,
 ) -> Method:
-    """Train one of the methods on simulations.
-
-    Arguments:
-        name: One of `METHODS`.
-        task: The task whose prior, summary and event shape are used.
-        theta: Parameters `(M, d_theta)`.
-        x: Simulated datasets `(M, N, *event)`, or a list-like of chunks of them.
-        options: What differs from the paper's choices.
-        s: The task's summaries `(M, d_s)`, if they are known already.
-
-    Returns:
-        A method to be queried with raw datasets.
-
-    Example:
-        >>> from mindist.tasks import GaussianTask
-        >>> train_method("abc", GaussianTask(), theta=None, x=None)
-        Traceback (most recent call last):
-            ...
-        ValueError: name: expected one of 'npe', 'nnpe', 'rnpe', 'npe-or', ..., got 'abc'.
-    """
+    """Train one of the methods on simulations."""
     builder = METHODS[checks.choice(name, tuple(METHODS), "name")]
     return builder(task, Simulations(theta, x, s), Options() if options is None else options)
 

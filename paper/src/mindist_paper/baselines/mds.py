@@ -24,12 +24,7 @@ from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
 
 
 class MinimumDistanceMethod:
-    """A `RobustPosterior`, queried like every other method.
-
-    Arguments:
-        posterior: A robust posterior over raw datasets.
-        fit_seconds: How long the fit of the estimator took, NaN if that is not known.
-    """
+    """A `RobustPosterior`, queried like every other method."""
 
     def __init__(self, posterior: RobustPosterior, fit_seconds: float = math.nan) -> None:
         self.posterior, self.fit_seconds = posterior, fit_seconds
@@ -57,11 +52,7 @@ class MinimumDistanceMethod:
 
 
 class Forced:
-    """A fitted estimator that adapts every dataset, detected or not: the ablation of its gate.
-
-    Arguments:
-        mds: A fitted `MinimumDistance`, of which this has everything else.
-    """
+    """A fitted estimator that adapts every dataset, detected or not: the ablation of its gate."""
 
     def __init__(self, mds: MinimumDistance) -> None:
         self._mds = mds

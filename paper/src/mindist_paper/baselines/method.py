@@ -33,19 +33,7 @@ BLOCK_DATASETS = 1_000  # summarised at once
 
 @runtime_checkable
 class Method(Protocol):
-    """A posterior over parameters given raw datasets.
-
-    Example:
-        >>> from mindist_paper.baselines import train_method
-        >>> from mindist.tasks import GaussianTask
-        >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
-        >>> theta = task.sample_prior(200, generator)
-        >>> x = task.simulate(theta, generator=generator)
-        >>> options = Options(training=Training(density_estimator="mdn", max_num_epochs=1))
-        >>> npe = train_method("npe", task, theta, x, options)
-        >>> isinstance(npe, Method), npe.sample((5,), x[0], seed=0).shape
-        (True, torch.Size([5, 2]))
-    """
+    """A posterior over parameters given raw datasets."""
 
     def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
         """Return samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
@@ -61,32 +49,11 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class SpikeAndSlab:
-    r"""The error model between a latent summary x and an observed one y, in every coordinate.
+    """The error model between a latent summary x and an observed one y, in every coordinate."""
 
-    .. math::
-        p(y \mid x) = \prod_j \left[(1-\rho)\, \mathcal{N}(y_j; x_j, \sigma^2)
-            + \rho\, \mathrm{Cauchy}(y_j; x_j, \tau)\right] ,
-
-    in units of the standard deviations of simulated summaries. The defaults are the paper's
-    :math:`\sigma` and :math:`\tau` with spike and slab equally probable, as in Ward et al. (Robust
-    Neural Posterior Estimation, NeurIPS 2022, equation 8): they give the accuracy that the paper's
-    figures show. `SpikeAndSlab.printed()` has the paper's :math:`\rho = 1`, which leaves no spike
-    and cannot give it (docs/baselines.md).
-
-    Arguments:
-        rho: Probability of the slab.
-        sigma: Standard deviation of the spike.
-        tau: Half-width of the slab.
-
-    Example:
-        >>> model = SpikeAndSlab(rho=1.0, tau=0.5)
-        >>> model.log_prob(torch.zeros(1, 2), torch.zeros(1, 2)).exp()  # (1 / (0.5 pi))^2
-        tensor([0.4053])
-    """
-
-    rho: float = 0.5
-    sigma: float = 0.01
-    tau: float = 0.2
+    rho: float = 0.5  # Probability of the slab
+    sigma: float = 0.01  # Standard deviation of the spike
+    tau: float = 0.2  # Half-width of the slab
 
     def __post_init__(self) -> None:
         if not 0 <= self.rho <= 1:
@@ -123,12 +90,7 @@ class SpikeAndSlab:
 
 @dataclass(frozen=True)
 class Training:
-    """How a density estimator is trained; the defaults are the paper's and, below it, sbi's.
-
-    Example:
-        >>> Training(density_estimator="mdn", max_num_epochs=5).learning_rate
-        0.0005
-    """
+    """How a density estimator is trained; the defaults are the paper's and, below it, sbi's."""
 
     density_estimator: str = "nsf"  # one of sbi's; the paper's is a neural spline flow
     learning_rate: float = 5e-4  # step size of Adam, the paper's
@@ -139,68 +101,44 @@ class Training:
 
 @dataclass(frozen=True)
 class Options:
-    """Everything that can be chosen about a method; each method reads what concerns it.
+    """Everything that can be chosen about a method; each method reads what concerns it."""
 
-    Arguments:
-        training: How density estimators are trained.
-        learned_summary: Whether to train the task's summary network jointly with the NPE, instead
-            of using the task's summary. NPE-RS always does.
-        npe: A trained NPE to build on, instead of training another: for NPE-OR, RNPE and MDS the
-            posterior that they query; for NNPE its summary; for NPE-RS where training starts.
-        error_model: The error model of NNPE and RNPE.
-        penalty: lambda of NPE-RS. The paper searches {0.1, 1, 5, 10} and reports the best, which
-            is 10 on the Gaussian task (docs/baselines.md).
-        x_obs: The observed datasets `(B, N, *event)` that NPE-RS is trained for.
-        bandwidth, num_features, alpha: Arguments of `MinimumDistance`.
-        search: Fields of `Search` that differ from the variant's, such as `{"restarts": 10}`.
-        estimator: Arguments of the default `MinimumDistance` that differ, such as
-            `{"local": False}`.
-        force: Whether MDS adapts every dataset, detected or not.
-        uncertainty: Argument of `RobustPosterior`.
-        checkpoint: Path of the TabPFN weights of NPE-PFN; by default where `make tabpfn` put them.
-        seed: Seed of everything random in training.
-
-    Example:
-        >>> Options(penalty=5.0, search={"restarts": 3}).training.density_estimator
-        'nsf'
-    """
-
-    training: Training = field(default_factory=Training)
+    training: Training = field(default_factory=Training)  # How density estimators are trained
+    # Whether to train the task's summary network jointly with the NPE, instead of using the
+    # task's summary. NPE-RS always does
     learned_summary: bool = False
+    # A trained NPE to build on, instead of training another: for NPE-OR, RNPE and MDS the
+    # posterior that they query; for NNPE its summary; for NPE-RS where training starts
     npe: NeuralPosterior | None = None
+    # The error model of NNPE and RNPE
     error_model: SpikeAndSlab = field(default_factory=SpikeAndSlab)
+    # lambda of NPE-RS. The paper searches {0.1, 1, 5, 10} and reports the best, which is 10
+    # on the Gaussian task (docs/baselines.md)
     penalty: float = 10.0
-    x_obs: Tensor | None = None
+    x_obs: Tensor | None = None  # The observed datasets `(B, N, *event)` that NPE-RS is trained for
     bandwidth: float | str = "median"
     num_features: int = 512
     alpha: float = 0.05
+    # Fields of `Search` that differ from the variant's, such as `{"restarts": 10}`
     search: Mapping[str, Any] = field(default_factory=dict)
+    # Arguments of the default `MinimumDistance` that differ, such as `{"local": False}`
     estimator: Mapping[str, Any] = field(default_factory=dict)
-    force: bool = False
-    uncertainty: bool | None = None
+    force: bool = False  # Whether MDS adapts every dataset, detected or not
+    uncertainty: bool | None = None  # Argument of `RobustPosterior`
+    # Path of the TabPFN weights of NPE-PFN; by default where `make tabpfn` put them
     checkpoint: str | os.PathLike[str] | None = None
-    seed: int = 0
+    seed: int = 0  # Seed of everything random in training
 
 
 @dataclass(frozen=True)
 class Simulations:
-    """What methods are trained on.
+    """What methods are trained on."""
 
-    Arguments:
-        theta: Parameters `(M, d_theta)`.
-        x: Simulated datasets `(M, N, *event)`; or an iterable of chunks of them, which can be
-            iterated more than once, for tasks whose simulations do not fit into memory.
-        s: The task's summaries `(M, d_s)`, if they are known already.
-
-    Example:
-        >>> simulations = Simulations(torch.zeros(4, 1), torch.ones(4, 10, 2))
-        >>> simulations.summaries(lambda x: x.mean(1)).shape
-        torch.Size([4, 2])
-    """
-
-    theta: Tensor
+    theta: Tensor  # Parameters `(M, d_theta)`
+    # Simulated datasets `(M, N, *event)`; or an iterable of chunks of them, which can be
+    # iterated more than once, for tasks whose simulations do not fit into memory
     x: Tensor | Iterable[Tensor]
-    s: Tensor | None = None
+    s: Tensor | None = None  # The task's summaries `(M, d_s)`, if they are known already
 
     def __post_init__(self) -> None:
         for name, value in {"x": self.x, "s": self.s}.items():
@@ -241,15 +179,7 @@ Builder = Callable[[Task, Simulations, Options], Method]
 
 
 class SummaryQueries:
-    """A method that asks a posterior over summaries at a summary of the data.
-
-    The base of the methods here: they say which summary, in `_summaries`.
-
-    Arguments:
-        posterior: A posterior over summaries, such as sbi's.
-        summary: Datasets `(B, N, *event)` to summaries `(B, d_s)`.
-        event_shape: Shape of one observation.
-    """
+    """A method that asks a posterior over summaries at a summary of the data."""
 
     def __init__(self, posterior: Any, summary: Summary, event_shape: Sequence[int]) -> None:
         self.posterior, self.summary = posterior, summary

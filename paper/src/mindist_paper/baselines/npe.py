@@ -33,17 +33,14 @@ from mindist.posteriors.sbi_training import HARMLESS, NoTracker, train_npe
 from mindist.tasks import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries
 
+# Where `make tabpfn` puts the weights; the environment variable MINDIST_TABPFN overrides it
 CHECKPOINT = Path("~/.cache/mindist/tabpfn-v2-regressor-2noar4o2.ckpt")
-"""Where `make tabpfn` puts the weights; the environment variable MINDIST_TABPFN overrides it."""
 
 CONTEXT_SIZE = 1_000  # simulations that a CPU takes as the context: about 1 s for each query
 
 
 class NeuralPosterior(SummaryQueries):
-    """A neural posterior, queried at the summary of the observed data, contaminated or not.
-
-    Its attributes `posterior` and `summary` are what the other methods build on.
-    """
+    """A neural posterior, queried at the summary of the observed data, contaminated or not."""
 
 
 def train_neural_posterior(
@@ -72,15 +69,7 @@ def summary_network(task: Task, seed: int) -> nn.Module:
 
 
 class Squash(nn.Module):
-    r"""Put standardised summaries on a scale that a network can take, :math:`\mathrm{asinh}(s)`.
-
-    A slab with Cauchy tails has no standard deviation: z-scoring by the noisy summaries' own would
-    press all ordinary ones into a point. The map is one-to-one, so that the posterior given its
-    value is the posterior given `s`.
-
-    Arguments:
-        standardise: Centre and scale of the simulated summaries without noise.
-    """
+    r"""Put standardised summaries on a scale that a network can take, :math:`\mathrm{asinh}(s)`."""
 
     def __init__(self, standardise: Standardiser) -> None:
         super().__init__()
@@ -119,10 +108,7 @@ def train_noisy_posterior(
 
 
 def train_pfn_posterior(task: Task, simulations: Simulations, options: Options) -> NeuralPosterior:
-    """Return sbi's NPE-PFN on the task's summaries, or on those of a learned one in `npe`.
-
-    With more simulations than the context takes, each query takes the nearest ones.
-    """
+    """Return sbi's NPE-PFN on the task's summaries, or on those of a learned one in `npe`."""
     if importlib.util.find_spec("tabpfn") is None:
         raise ImportError("NPE-PFN needs TabPFN. Install it with: pip install 'mindist-paper[pfn]'")
     path = checkpoint_path(options).resolve()

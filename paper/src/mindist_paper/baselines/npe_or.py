@@ -32,14 +32,7 @@ NU = 0.05  # scikit-learn: an upper bound of the share of outliers in training, 
 
 
 class OutlierRemoval(SummaryQueries):
-    """A neural posterior, queried at the summary of the observations that look simulated.
-
-    Arguments:
-        npe: The posterior and its summary.
-        detector: A fitted scikit-learn `OneClassSVM` over flattened observations.
-        threshold: Decision values below it are outliers.
-        seed: Seed of the resampling, which is the same whenever the same dataset is given.
-    """
+    """A neural posterior, queried at the summary of the observations that look simulated."""
 
     def __init__(self, npe: NeuralPosterior, detector: Any, threshold: float, seed: int) -> None:
         super().__init__(npe.posterior, npe.summary, npe.event_shape)

@@ -79,10 +79,7 @@ def trainable_copy(npe: NeuralPosterior) -> tuple[nn.Module, Any]:
 
 
 def penalised_loss(
-    summary: nn.Module,
-    estimator: Any,
-    batch: tuple[Tensor, Tensor, Tensor],
-    penalty: float,
+    summary: nn.Module, estimator: Any, batch: tuple[Tensor, Tensor, Tensor], penalty: float
 ) -> Tensor:
     """Return the loss of a batch of parameters, simulated datasets and observed datasets."""
     theta, x, x_obs = batch

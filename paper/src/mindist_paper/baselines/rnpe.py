@@ -144,11 +144,7 @@ def sample_latents(
     chains: Chains,
     generator: torch.Generator,
 ) -> Tensor:
-    """Draw from p(x given y) for a batch of observed summaries.
-
-    Returns:
-        Draws `(num_draws, C, B, d_s)`.
-    """
+    """Draw from p(x given y) for a batch of observed summaries."""
     sampler = _Sampler(prior, error, y, generator)
     state, kept = sampler.start(chains.num_chains), []
     for cycle in range(1, chains.warm_up + num_draws * chains.thin + 1):
@@ -174,15 +170,7 @@ def split_r_hat(draws: Tensor) -> Tensor:
 
 
 class LatentSummaryPosterior(SummaryQueries):
-    """A neural posterior, averaged over latent summaries.
-
-    Arguments:
-        npe: The posterior and its summary.
-        prior: p(x) over standardised summaries.
-        standardise: Centre and scale of summaries.
-        error_model: p(y given x).
-        seed: Seed of the chains in `used_summary`.
-    """
+    """A neural posterior, averaged over latent summaries."""
 
     def __init__(
         self,

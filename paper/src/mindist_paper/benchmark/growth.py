@@ -61,12 +61,7 @@ class Job(NamedTuple):
 
 
 def chunks(num: int, setting: Setting, *, contaminated: bool = False) -> Iterator[Tensor]:
-    """Make so many datasets `(b, N, D)`, a chunk at a time.
-
-    Example:
-        >>> [len(x) for x in chunks(2_500, Setting(observations=10))]
-        [1000, 1000, 500]
-    """
+    """Make so many datasets `(b, N, D)`, a chunk at a time."""
     N, D = setting.observations, setting.dimension
     size = max(1, min(CHUNK_DATASETS, CHUNK_NUMBERS // (N * D), num))
     generator = torch.Generator().manual_seed(0)
@@ -125,13 +120,13 @@ def _embed(setting: Setting) -> Job:
     return Job(lambda: features.mean(x), lambda: features.mean(x[:10]), lambda: None, result)
 
 
+# Steps of the method at a given size, by name
 JOBS: dict[str, Callable[[Setting], Job]] = {
     "fit": _fit,
     "detect": lambda setting: _observed(setting, lambda mds, x: mds.detect(x).p_value),
     "adapt": lambda setting: _observed(setting, lambda mds, x: mds.adapt(x).s_star),
     "embed": _embed,
 }
-"""Steps of the method at a given size, by name."""
 
 
 # ------------------------------------------------------------------------ a process of its own
@@ -175,13 +170,7 @@ def main(order: str) -> None:
 
 
 def peak_above(run: Callable[[], object]) -> float | None:
-    """Return the megabytes that a call takes at its peak, its result included; None off Linux.
-
-    Example:
-        >>> peak = peak_above(lambda: bytearray(50 * MEGABYTE))
-        >>> peak is None or peak > 40
-        True
-    """
+    """Return the megabytes that a call takes at its peak, its result included; None off Linux."""
     if not STATUS.exists():
         return None
     gc.collect()
@@ -205,15 +194,7 @@ def _kilobytes(key: str) -> int:
 
 
 def fit_slope(sizes: Sequence[int], costs: Sequence[float]) -> tuple[float, int]:
-    """Return the exponent of costs against ascending sizes, and the first size it was fitted to.
-
-    Fixed costs hide the exponent of small sizes. The fit starts at the first size that costs three
-    times as much as the smallest, if three sizes are left, and else at the third from the end.
-
-    Example:
-        >>> fit_slope([1, 10, 100, 1000], [1.0, 10.0, 100.0, 1000.0])
-        (1.0, 10)
-    """
+    """Return the exponent of costs against ascending sizes, and the first size it was fitted to."""
     values = np.maximum(np.asarray(costs, dtype=float), 1e-9)
     grown = np.flatnonzero(values >= GROWN * values[0])
     start = min([max(0, len(sizes) - FEWEST), *map(int, grown[:1])])
@@ -248,6 +229,7 @@ class Line:
         return rows
 
 
+# What grows: the steps, the other sizes, and whether memory is claimed to stay
 SWEEPS: Mapping[str, tuple[tuple[str, ...], Setting, bool]] = {
     "simulations": (("fit",), Setting(observations=10), True),
     "observations": (("fit", "detect", "adapt"), Setting(simulations=400, datasets=4), False),
@@ -259,7 +241,6 @@ SWEEPS: Mapping[str, tuple[tuple[str, ...], Setting, bool]] = {
     "features": (("fit", "detect", "adapt"), Setting(datasets=50), False),
     "datasets": (("detect", "adapt"), Setting(observations=20), True),
 }
-"""What grows: the steps, the other sizes, and whether memory is claimed to stay."""
 
 
 def measure_growth(

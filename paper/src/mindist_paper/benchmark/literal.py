@@ -107,12 +107,7 @@ def _train(
 
 
 def minimise(decoder: Decoder, s_obs: Tensor, z_bar: Tensor) -> Tensor:
-    """Return the summary `(d_s,)` whose decoded embedding is nearest to an observed one `(K,)`.
-
-    Example:
-        >>> minimise(lambda s: s, torch.zeros(2), torch.tensor([1.0, 2.0]))
-        tensor([1.0000, 2.0000])
-    """
+    """Return the summary `(d_s,)` whose decoded embedding is nearest to an observed one `(K,)`."""
     s = s_obs[None].clone().requires_grad_(True)
     optimiser = torch.optim.LBFGS([s], max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe")
 
@@ -152,12 +147,7 @@ def sbi_p_value(x_obs: Tensor, x: Tensor, num_shuffles: int = 1_000) -> float:
 
 
 def best_bare(rows: Tensor, weight: Tensor, threads: int) -> tuple[Run, str]:
-    """Return the fastest multiply and cosine of rows `(n, D)` with a weight `(D, K)`, and its name.
-
-    It is what random features cannot do without, and nothing else: no phase, no sum, no mean, in
-    chunks of rows into a buffer that is overwritten. Chunks from 256 to 16,384 rows are tried, with
-    torch, and with NumPy on chunks that are dealt out to threads.
-    """
+    """Return the fastest multiply and cosine of rows `(n, D)` with `(D, K)`, and its name."""
     ways = {
         f"{name}, {chunk:,} rows at once": bare(rows, weight, chunk, threads)
         for bare, name in ((_torch_bare, "torch"), (_numpy_bare, "numpy"))

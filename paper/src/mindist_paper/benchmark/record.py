@@ -116,12 +116,7 @@ def _line(texts: Sequence[str]) -> str:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Return a row as text, in the order of `HEADER`.
-
-    Example:
-        >>> cells(Row("x", "a / b", 3.14159, 3.0, 3.2))
-        ('x', 'a / b', '1', '3.14', '3 to 3.2', '', '')
-    """
+    """Return a row as text, in the order of `HEADER`."""
     spread = f"{number(row.low)} to {number(row.high)}" if row.low < row.high else ""
     claim = "" if row.claim is None else str(row.claim)
     verdict = {True: "yes", False: "**no**", None: ""}[row.reached]
@@ -130,12 +125,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def number(value: float) -> str:
-    """Return three digits, without an exponent where it can be read without.
-
-    Example:
-        >>> number(12345.6), number(3.14159), number(0.00012345)
-        ('12,300', '3.14', '0.000123')
-    """
+    """Return three digits, without an exponent where it can be read without."""
     return f"{value:.3g}" if abs(value) < 1_000 else f"{float(f'{value:.3g}'):,.0f}"
 
 

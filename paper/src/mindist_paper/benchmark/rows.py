@@ -23,11 +23,7 @@ QUERIED = 100  # samples for each of many datasets
 
 
 def embedding_rows(material: Material, threads: int) -> list[Row]:
-    r"""Time mean embeddings against scikit-learn and against the bare multiply and cosine.
-
-    .. math:: \bar z_b = \frac1N \sum_n z(x_{bn}), \qquad x \in \mathbb{R}^{B \times N \times D},
-        \quad z \in \mathbb{R}^K, \quad K = 512 .
-    """
+    """Time mean embeddings against scikit-learn and against the bare multiply and cosine."""
     return [row for size in material.sizes.embedding for row in _embed(material, threads, size)]
 
 
@@ -98,11 +94,7 @@ def held_out_errors(decoder: literal.Decoder, data: Embedded) -> Tensor:
 
 
 def adaptation_rows(material: Material, threads: int) -> list[Row]:
-    """Time adapting contaminated OUP datasets, against L-BFGS one dataset at a time.
-
-    Everything that either does: our default goes from the data to the summary, weights, outliers
-    and covariance, the paper's pipeline from the data to the summary.
-    """
+    """Time adapting contaminated OUP datasets, against L-BFGS one dataset at a time."""
     sizes, x = material.sizes, material.observed(TASK)[1]
     default, preset, stock = material.default(TASK), material.paper(TASK), material.literal(TASK)
     few, one = x[: sizes.one_by_one], x[: sizes.alone]
@@ -149,8 +141,7 @@ def detection_rows(material: Material, threads: int) -> list[Row]:
             "default": Contender(lambda: default.detect(x), len(x)),
             "paper preset": Contender(lambda: preset.detect(x), len(x)),
             "sbi's MMD": Contender(
-                lambda: literal.sbi_p_value(x[0].flatten(1), pooled, sizes.num_shuffles),
-                warm=False,
+                lambda: literal.sbi_p_value(x[0].flatten(1), pooled, sizes.num_shuffles), warm=False
             ),
         },
         sizes.slow_rounds,
@@ -167,11 +158,7 @@ def detection_rows(material: Material, threads: int) -> list[Row]:
 
 
 def overhead_rows(material: Material, threads: int) -> list[Row]:
-    """Time what robustness adds to an NPE: offline to its training, online to a query.
-
-    Offline is all of `fit`, given the summaries, which the posterior is trained on and which both
-    need. Online is one contaminated dataset, whose posterior is asked at its clean summary.
-    """
+    """Time what robustness adds to an NPE: offline to its training, online to a query."""
     rows: list[Row] = []
     for name in material.sizes.tasks:
         rows += [_offline(material, threads, name), *_online(material, threads, name)]
@@ -236,6 +223,7 @@ def query_rows(material: Material, threads: int) -> list[Row]:
     return [ratio_row(what, times, "loop of sample", "sample_batched", threads=threads, note=note)]
 
 
+# Groups that are measured on one thread and on all
 TIMED: dict[str, Callable[[Material, int], list[Row]]] = {
     "embedding": embedding_rows,
     "decoder": decoder_rows,
@@ -244,4 +232,3 @@ TIMED: dict[str, Callable[[Material, int], list[Row]]] = {
     "overhead": overhead_rows,
     "queries": query_rows,
 }
-"""Groups that are measured on one thread and on all."""

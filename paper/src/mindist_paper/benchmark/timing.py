@@ -53,12 +53,7 @@ class Times:
         return {name: statistics.median(values) for name, values in self.seconds.items()}
 
     def ratio(self, slow: str, fast: str) -> tuple[float, float, float]:
-        """Return how many times as long one takes as another: median, 5% and 95% quantiles.
-
-        Example:
-            >>> Times({"slow": [2.0, 6.0, 4.0], "fast": [1.0, 2.0, 2.0]}).ratio("slow", "fast")
-            (2.0, 2.0, 2.9)
-        """
+        """Return how many times as long one takes as another: median, 5% and 95% quantiles."""
         ratios = np.divide(self.seconds[slow], self.seconds[fast])
         median, low, high = (round(float(np.quantile(ratios, q)), 12) for q in (0.5, 0.05, 0.95))
         return median, low, high
@@ -71,16 +66,7 @@ def race(
     least: float = LEAST_SECONDS,
     clock: Clock = time.perf_counter,
 ) -> Times:
-    """Time every contender once a round, in rotating order, after a warm-up.
-
-    A quick contender runs several times in one timing, which takes at least `least` seconds.
-
-    Example:
-        >>> ticks = iter(range(100))
-        >>> times = race({"a": Contender(lambda: None)}, 3, least=1, clock=lambda: next(ticks))
-        >>> times.seconds
-        {'a': [1.0, 1.0, 1.0]}
-    """
+    """Time every contender once a round, in rotating order, after a warm-up."""
     names = list(contenders)
     repeats = {name: _repeats(contenders[name], least, clock) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -113,12 +99,7 @@ def seconds_of(
 
 @dataclass(frozen=True)
 class Claim:
-    """What a number has to be.
-
-    Example:
-        >>> Claim("at least", 3).holds(2.9), Claim("at most", 1.3).holds(1.2)
-        (False, True)
-    """
+    """What a number has to be."""
 
     sense: str
     bound: float

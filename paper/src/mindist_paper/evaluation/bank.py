@@ -27,14 +27,14 @@ from mindist_paper.tasks import get_task
 from mindist_paper.tasks.contaminations import Population, Setting, contaminate
 from mindist_paper.tasks.molecule import Molecule, hsp90, synthetic_chain
 
+# Simulations that take more are not kept in memory, but simulated again for each pass
 MAX_BYTES = 2 * 2**30
-"""Simulations that take more are not kept in memory, but simulated again for each pass."""
 
 TEST_BLOCK = 25  # test datasets that are simulated together
 REFERENCE_DATASETS = 200  # for the bandwidth of the predictive MMD
 
+# Values of the option "molecule" of the cryo-EM task, besides a path
 MOLECULES: Mapping[str, Any] = {"synthetic": synthetic_chain, "hsp90": hsp90}
-"""Values of the option "molecule" of the cryo-EM task, besides a path."""
 
 
 def derived_seed(purpose: str, **content: Any) -> int:
@@ -71,11 +71,7 @@ def _task(key: str) -> Task:
 
 
 class Chunks:
-    """Datasets that are simulated anew in every pass, a chunk at a time.
-
-    Arguments:
-        spec: Which datasets.
-    """
+    """Datasets that are simulated anew in every pass, a chunk at a time."""
 
     def __init__(self, spec: BankSpec) -> None:
         self.spec = spec
@@ -127,11 +123,7 @@ class Datasets:
 
 
 def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
-    """Return the test datasets of a setting.
-
-    Clean ones depend on the task, its options, N and the seed only, so that methods, fractions and
-    contaminations are compared on the same datasets, and fewer are the first of more.
-    """
+    """Return the test datasets of a setting."""
     num_obs = make_task(bank).num_obs if test.num_obs is None else test.num_obs
     blocks = -(-test.num // TEST_BLOCK)
     theta, x_clean = _clean_blocks(canonical(replace(bank, num=0)), num_obs, blocks)

@@ -54,17 +54,11 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 MAX_DRAWS = 100  # for each sample; a posterior with less than a hundredth inside is not one
 REFERENCE_DRAWS = 2_000  # at most, of the exact posterior given the clean data
 KEPT_DATASETS = 4
-TIMES = ("seconds", "fit_seconds")
-"""Columns that are not determined by the configuration."""
+TIMES = ("seconds", "fit_seconds")  # Columns that are not determined by the configuration
 
 
 def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataFrame:
-    """Return one row for each test dataset of a cell.
-
-    Returns:
-        Rows with the columns of the configuration (`describe_columns`), the metrics, what was
-        detected, and, where samples are kept, the list columns "theta" and "samples".
-    """
+    """Return one row for each test dataset of a cell."""
     task, data = make_task(cell.bank), make_datasets(cell.bank, cell.test)
     query = data.x_clean if cell.recipe.method == "oracle" else data.x_obs
     with warnings.catch_warnings(record=True) as caught:
@@ -247,11 +241,7 @@ def _predictive(cell: Cell, task: Task, draws: Draws, x_clean: Tensor, bandwidth
 
 
 def _against_exact(cell: Cell, task: Task, samples: Tensor, x_clean: Tensor) -> Any:
-    """Return the MMD `(B,)` from the exact posterior given the clean data, if the task has one.
-
-    NaN for a dataset whose samples are not finite: a network that is asked at a summary of a
-    million may answer nothing else.
-    """
+    """Return the MMD `(B,)` from the exact posterior given the clean data, if the task has one."""
     exact = getattr(task, "posterior", None)
     if exact is None:
         return math.nan

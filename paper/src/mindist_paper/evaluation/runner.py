@@ -75,11 +75,7 @@ class Outcome:
 def run(
     cells: Iterable[Cell], store: Store, workers: int = 1, *, progress: bool = True
 ) -> pd.DataFrame:
-    """Compute the cells that are not stored yet, and return the rows of all.
-
-    Returns:
-        One row for each test dataset of each cell, in the order of the cells.
-    """
+    """Compute the cells that are not stored yet, and return the rows of all."""
     checks.positive(workers, "workers")
     cells = distinct(cells)
     found = {cell.address: store.find(cell.address) for cell in cells}

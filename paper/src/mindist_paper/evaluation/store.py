@@ -25,8 +25,8 @@ from mindist.posteriors.guards import warn_user
 from mindist.storage import FullDiskError, room_for, write_whole
 
 T = TypeVar("T")
+# Columns of lists that a stored cell may have besides its rows: see `kept_samples`
 KEPT = ["theta", "samples"]
-"""Columns of lists that a stored cell may have besides its rows: see `kept_samples`."""
 
 
 class Store:
@@ -86,12 +86,7 @@ def as_parquet(rows: pd.DataFrame) -> bytes:
 
 
 def kept_samples(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return what a cell keeps of posterior samples: one row for each of the first datasets.
-
-    Returns:
-        Columns "dataset", "theta" (the true parameters, an array `(d_theta,)`) and "samples"
-        (an array `(S, d_theta)`); no rows if none were kept.
-    """
+    """Return what a cell keeps of posterior samples: one row for each of the first datasets."""
     if "samples" not in rows:
         return pd.DataFrame({"dataset": [], "theta": [], "samples": []})
     rows = rows.loc[rows.samples.notna(), ["dataset", *KEPT]].reset_index(drop=True)

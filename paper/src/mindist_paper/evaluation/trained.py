@@ -34,14 +34,7 @@ from mindist_paper.evaluation.bank import (
     make_task,
     simulate_bank,
 )
-from mindist_paper.evaluation.cell import (
-    VARIANTS,
-    BankSpec,
-    Recipe,
-    TestSpec,
-    address,
-    options_of,
-)
+from mindist_paper.evaluation.cell import VARIANTS, BankSpec, Recipe, TestSpec, address, options_of
 from mindist_paper.evaluation.store import Store
 
 SECONDS_NAME = "fit_seconds.txt"  # beside a fitted estimator, for the table of decoders

@@ -40,6 +40,7 @@ from mindist_paper.report.statistics import paired_difference, summarise
 from mindist_paper.report.style import setting as in_words
 from mindist_paper.tasks.contaminations import SUITABLE
 
+# Contaminated fractions of each kind. Three gross outliers of 100 are a few
 FRACTIONS: dict[str, tuple[float, ...]] = {
     "cluster": (0.2,),
     "student-t": (0.2, 1.0),
@@ -49,11 +50,11 @@ FRACTIONS: dict[str, tuple[float, ...]] = {
     "missing": (0.2,),
     "noise-scale": (1.0,),
 }
-"""Contaminated fractions of each kind. Three gross outliers of 100 are a few."""
 
 SMOKE_KINDS = ("gross", "missing")
 
 DEFAULT, PAPER = "default", "paper's preset"
+# The recipe's options that remove one idea. The paper's preset has none of them
 VARIANTS: dict[str, Mapping[str, Any]] = {
     DEFAULT: {},
     "no gate": {"force": True},
@@ -68,15 +69,14 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "start at the observed": {"starts": ["observed"]},
     "no uncertainty": {"uncertainty": False},
 }
-"""The recipe's options that remove one idea. The paper's preset has none of them."""
 
 CLEAN, SMALL = 0.0, 0.05
+# Options of the default for each decoder. A flow is known by fresh draws only, which suit Adam
 DECODERS: dict[str, Mapping[str, Any]] = {
     "ridge": {},
     "mlp": {"decoder": "mlp"},
     "flow": {"decoder": "flow", "solver": "adam", "stay": 0, "reweight": 0},
 }
-"""Options of the default for each decoder. A flow is known by fresh draws only, which suit Adam."""
 
 MEAN_NOTE = (
     "The Gaussian task has the sample mean as its summary; its NPE is a mixture density network, "
@@ -177,10 +177,7 @@ def what_each_idea_is_worth(rows: pd.DataFrame) -> str:
 
 
 def decoder_cells(profile: str, num_seeds: int) -> list[Cell]:
-    """Return each decoder on clean data, at a small fraction and at a fifth.
-
-    The flow runs on the Gaussian task only: the others' observations have 25 numbers and more.
-    """
+    """Return each decoder on clean data, at a small fraction and at a fifth."""
     cells: list[Cell] = []
     for task in tasks_of(profile):
         recipes = [

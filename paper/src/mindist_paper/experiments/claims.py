@@ -43,8 +43,8 @@ BELOW, SIMILAR = "below", "similar to"
 MARGIN = 0.05  # how much worse than NPE is still as good
 SIZE_SIGMAS = 3.0  # binomial standard deviations that the size of a test may be off
 PAIR = ["seed", "dataset"]
+# What tasks are called in figures
 NAMES = {"gaussian": "Gaussian", "oup": "OUP", "sir": "SIR", "cryo_em": "cryo-EM"}
-"""What tasks are called in figures."""
 
 
 def label(method: str) -> str:
@@ -349,12 +349,7 @@ class Comparison:
 
 
 def compare(rows: pd.DataFrame, method: str, baseline: str) -> Comparison:
-    """Return whether a method is worse than a baseline at one setting.
-
-    It is worse where the ratio is above 1.05 by more than two standard errors, or where it has no
-    finite answer and the baseline has one; better where the ratio is below 1 by as much; undecided
-    where it is above 1.05 by less.
-    """
+    """Return whether a method is worse than a baseline at one setting."""
     both = pairs(rows, method, baseline)
     mute = int((both[method].isna() & both[baseline].notna()).sum())
     value, error = ratio(rows, method, baseline)
@@ -374,10 +369,7 @@ def compare(rows: pd.DataFrame, method: str, baseline: str) -> Comparison:
 
 
 def nowhere_worse(method: str, baseline: str = "npe") -> Verdict:
-    """Return a verdict: whether a method is nowhere worse than a baseline by more than 5%.
-
-    A network may have no finite answer far outside its training data; this is said too.
-    """
+    """Return a verdict: whether a method is nowhere worse than a baseline by more than 5%."""
 
     def judge(rows: pd.DataFrame) -> str:
         found = [

@@ -13,14 +13,12 @@ from typing import Any
 from mindist_paper.evaluation.cell import Cell
 from mindist_paper.report import Anchors, Panel
 
+# `smoke`: seconds, for CI. `quick`: the right picture in minutes. `paper`: the paper's sizes
 PROFILES = ("smoke", "quick", "paper")
-"""`smoke`: seconds, for CI. `quick`: the right picture in minutes. `paper`: the paper's sizes."""
 
-Rows = Any
-"""A pandas `DataFrame`, one row for each test dataset of each cell."""
+Rows = Any  # A pandas `DataFrame`, one row for each test dataset of each cell
 
-NEW = "not in the paper"
-"""The source of an experiment that is ours."""
+NEW = "not in the paper"  # The source of an experiment that is ours
 
 
 @dataclass(frozen=True)

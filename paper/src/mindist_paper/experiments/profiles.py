@@ -49,6 +49,8 @@ PAPER = {"max_num_epochs": 100}
 
 SMOKE_SIMULATIONS = 400  # 380 is the least with which detection can be calibrated at .05
 
+# Sizes by profile and task. The paper's own number for the factor model would be 50,000 datasets
+# of 100 x 100 numbers, 2 GB; the NPE of a two-dimensional summary does not need them
 SIZES: dict[str, dict[str, Size]] = {
     "smoke": {
         "gaussian": Size(SMOKE_SIMULATIONS, 4, 50, 50, SMOKE, {"num_obs": 20}),
@@ -72,8 +74,6 @@ SIZES: dict[str, dict[str, Size]] = {
         "cryo_em": Size(15_000, 100, 2_000, 500, PAPER),
     },
 }
-"""Sizes by profile and task. The paper's own number for the factor model would be 50,000 datasets
-of 100 x 100 numbers, 2 GB; the NPE of a two-dimensional summary does not need them."""
 
 EPSILONS: dict[str, tuple[float, ...]] = {
     "smoke": (0.0, 0.2),
@@ -84,29 +84,30 @@ GAUSSIAN_EPSILONS = {**EPSILONS, "paper": EPSILONS["quick"]}  # the paper has no
 MEAN_EPSILONS = {**EPSILONS, "quick": EPSILONS["paper"]}  # with the sample mean
 ABLATION_EPSILONS = {**EPSILONS, "quick": (0.0, 0.2, 0.5), "paper": (0.0, 0.2, 0.5)}
 
+# Training of the NPE on the sample mean: the exact posterior is Gaussian with a linear mean,
+# which one component of a mixture density network has exactly. A spline flow takes minutes to
+# come near
 MEAN_TRAINING = {"smoke": SMOKE, "quick": QUICK_MDN, "paper": QUICK_MDN}
-"""Training of the NPE on the sample mean: the exact posterior is Gaussian with a linear mean, which
-one component of a mixture density network has exactly. A spline flow takes minutes to come near."""
 
+# lambda of NPE-RS: the paper's grid, or one of it
 PENALTIES = {"smoke": (10.0,), "quick": (10.0,), "paper": (0.1, 1.0, 5.0, 10.0)}
-"""lambda of NPE-RS: the paper's grid, or one of it."""
 
+# Passes of NPE-RS after its warm start from the trained NPE, for each setting and lambda: 1,000
+# steps and more, with which its error has settled (docs/baselines.md)
 ROBUST_EPOCHS = {"smoke": 1, "quick": 40, "paper": 10}
-"""Passes of NPE-RS after its warm start from the trained NPE, for each setting and lambda: 1,000
-steps and more, with which its error has settled (docs/baselines.md)."""
 
+# Test datasets where nothing but detection is measured
 DETECTION_DATASETS = {"smoke": 20, "quick": 300, "paper": 1_000}
-"""Test datasets where nothing but detection is measured."""
 
+# A search from one start takes L-BFGS up to half a second, and there are twenty of them
 INITIALISATION_DATASETS = {"smoke": 4, "quick": 20, "paper": 100}
-"""A search from one start takes L-BFGS up to half a second, and there are twenty of them."""
 
+# Perturbed starts over which the spread of the initialisation ablation is taken
 SEARCH_SEEDS = {"smoke": 2, "quick": 5, "paper": 10}
-"""Perturbed starts over which the spread of the initialisation ablation is taken."""
 
 PFN_DATASETS = {"smoke": 2, "quick": 8, "paper": 50}
+# NPE-PFN takes about a second for each query on a CPU
 PFN_SAMPLES = {"smoke": 10, "quick": 100, "paper": 500}
-"""NPE-PFN takes about a second for each query on a CPU."""
 
 THEOREM_SIZES = {
     "smoke": TheoremSizes(400, 20, (10, 30, 100), (10,)),
@@ -133,10 +134,7 @@ def ends(profile: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def molecule() -> str:
-    """Return which molecule: the paper's where its coordinates are at hand, else the chain.
-
-    The name stands in the configuration and so in the address of results; the path does not.
-    """
+    """Return which molecule: the paper's where its coordinates are at hand, else the chain."""
     return "hsp90" if os.environ.get(HSP90_VARIABLE) else "synthetic"
 
 

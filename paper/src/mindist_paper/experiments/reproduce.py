@@ -95,10 +95,7 @@ class Request:
     everything: bool = False  # Whether `all` was asked for, which ends in a page
 
     def command(self, name: str) -> str:
-        """Return a command line that gives the results of one experiment, or of all.
-
-        An absolute folder is left out: it means nothing on another machine.
-        """
+        """Return a command line that gives the results of one experiment, or of all."""
         words = ["mindist", "reproduce", name, "--profile", self.profile]
         words += ["--seeds", str(self.seeds), "--workers", str(self.workers)]
         if not self.out.is_absolute() and self.out != default_folder(self.profile):

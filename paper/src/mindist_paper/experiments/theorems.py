@@ -67,8 +67,8 @@ from mindist_paper.report import Panel
 
 MAX_ITERATIONS, NEWTON_STEPS = 100, 50
 TOLERANCE, ROUNDING = 1e-12, 1e-15
+# The median distance of two pooled observations of the 2-d task: Rayleigh with scale 2
 MEDIAN_BANDWIDTH = 2 * math.sqrt(2 * math.log(2))
-"""The median distance of two pooled observations of the 2-d task: Rayleigh with scale 2."""
 
 OUTLIERS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 50.0)
 SLOPE_EPSILON = 0.05  # small, and far below the breakdown of the minimum
@@ -196,10 +196,7 @@ class GaussianTheory:
         return float(((b + 1) ** 2 / (b * (b + 2))) ** (1 + self.dim / 2))
 
     def divergence(self, s: Tensor, t: Tensor) -> float:
-        r"""Return KL of the posteriors at two summaries: :math:`N^2 \|s - t\|^2 / 2(N + 1)`.
-
-        Both are Gaussian with covariance I/(N + 1) and means N/(N + 1) times s and t.
-        """
+        r"""Return KL of the posteriors at two summaries: :math:`N^2 \|s - t\|^2 / 2(N + 1)`."""
         return float((s - t).square().sum()) * self.num_obs**2 / (2 * (self.num_obs + 1))
 
     def summaries(self, x: Tensor) -> Tensor:
@@ -245,11 +242,7 @@ def fit(
 
 
 def embed(target: Mixture, features: FourierFeatures) -> Tensor:
-    r"""Return the exact mean embedding `(K,)` of a mixture.
-
-    :math:`\mathbb{E} \cos(\omega^\top x) = \cos(\omega^\top c) e^{-\tau^2 |\omega|^2 / 2}` for
-    :math:`x \sim \mathcal{N}(c, \tau^2 I)`, and the same for sines.
-    """
+    """Return the exact mean embedding `(K,)` of a mixture."""
     phase = target.centres @ features.weight
     damping = torch.exp(-target.variances[:, None] * features.weight.square().sum(0) / 2)
     waves = torch.cat([phase.cos() * damping, phase.sin() * damping], 1)

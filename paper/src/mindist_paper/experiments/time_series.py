@@ -42,6 +42,7 @@ CONTAMINATED = (0.1, 0.2, 0.3, 0.4, 0.5)
 SEVERE = (0.2, 0.3, 0.4, 0.5)
 FULL_EPSILONS = (0.0, 0.2, 0.5, 0.8, 1.0)
 BANDWIDTHS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
+# The paper's four, the first of which is the method's own, and the nearest simulated dataset
 STARTS: dict[str, list[str | list[float]]] = {
     "observed": [],
     "perturbed": ["perturbed"],
@@ -49,7 +50,6 @@ STARTS: dict[str, list[str | list[float]]] = {
     "zero": [[0.0, 0.0, 0.0]],
     "nearest": ["nearest"],
 }
-"""The paper's four, the first of which is the method's own, and the nearest simulated dataset."""
 
 METRICS = ("rmse", "predictive_mmd", "summary_distance_standardised")
 SHOWS = "all methods by epsilon: RMSE, predictive MMD, distance of the summary, coverage"

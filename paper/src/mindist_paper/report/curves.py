@@ -12,11 +12,10 @@ from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocat
 from mindist_paper.report.statistics import Point, Rows, by_level, summarise
 from mindist_paper.report.style import metric_label, quantity_label, series_styles, text
 
-PUBLISHED = "published value"
-"""Legend entry of the hollow markers."""
+PUBLISHED = "published value"  # Legend entry of the hollow markers
 
+# Columns that the paper spaces by factors
 LOGARITHMIC = ("num_obs", "dim", "bandwidth", "num_simulations", "outlier", "small_epsilon")
-"""Columns that the paper spaces by factors."""
 
 SPREAD = 0.5  # share of the smallest gap between settings over which error bars stand side by side
 CLOSEST_TICKS = 0.115  # ticks nearer than this share of the axis have no label
@@ -33,12 +32,7 @@ NOMINAL: Mapping[str, Any] = {
 
 
 class Horizontal:
-    """Where settings stand on a horizontal axis: numbers at their value, words side by side.
-
-    Arguments:
-        by: The column.
-        settings: Its values.
-    """
+    """Where settings stand on a horizontal axis: numbers at their value, words side by side."""
 
     def __init__(self, by: str, settings: Iterable[Any]) -> None:
         settings = list(dict.fromkeys(settings))
@@ -94,11 +88,7 @@ def plot_curves(
     anchors: Mapping[Any, Mapping[float, float]] | None = None,
     log: bool = False,
 ) -> Any:
-    """Draw means over test datasets with standard errors, a line for each method.
-
-    Points of different methods are moved apart by a fraction of the gap between settings. Published
-    values are hollow, larger and without a line. Rejection rates have a line at the level.
-    """
+    """Draw means over test datasets with standard errors, a line for each method."""
     points = summarise(rows, metric, by, series)
     axes.set(xlabel=quantity_label(by), ylabel=metric_label(metric))
     if not points:

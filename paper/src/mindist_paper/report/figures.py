@@ -42,11 +42,10 @@ from mindist_paper.report.style import (
     sort_series,
 )
 
+# What the panels "posterior", "images" and "trajectories" draw in place of rows
 Material = Posteriors | Images | Trajectories
-"""What the panels "posterior", "images" and "trajectories" draw in place of rows."""
 
-Slot = tuple[Callable[[Any], Any], str]
-"""A function that draws on axes, and their title."""
+Slot = tuple[Callable[[Any], Any], str]  # A function that draws on axes, and their title
 
 CURVES_IN_A_ROW, POSTERIORS_IN_A_ROW = 3, 4
 WIDTH, HEIGHT, LEGEND_HEIGHT = 4.3, 3.5, 0.9  # inches; three panels are as wide as a page
@@ -240,11 +239,7 @@ def _add_legend(figure: Figure, columns: int) -> None:
 
 
 def _freeze_layout(figure: Figure) -> None:
-    """Lay out once and keep the places, rounded.
-
-    The solver of the layout differs in the last bits from run to run, and the SVG's names of
-    clipping regions are hashes of all bits.
-    """
+    """Lay out once and keep the places, rounded."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for part in figure.subfigs:

@@ -12,8 +12,7 @@ from mindist.report.before_after import plot_samples
 from mindist.report.style import BLUE, GREY, VERMILION
 from mindist_paper.report.style import GREEN, method_style, sort_series
 
-Array = Any
-"""Anything that NumPy takes for an array, tensors included."""
+Array = Any  # Anything that NumPy takes for an array, tensors included
 
 
 @dataclass(frozen=True)

@@ -21,43 +21,31 @@ import numpy as np
 
 from mindist_paper.report.style import METRIC_LABELS, sort_series
 
-Rows = Any
-"""A pandas `DataFrame` with one row for each test dataset, method, setting and seed."""
+Rows = Any  # A pandas `DataFrame` with one row for each test dataset, method, setting and seed
 
+# Published values by epsilon: metric -> method -> epsilon -> number
 Anchors = Mapping[str, Mapping[str, Mapping[float, float]]]
-"""Published values by epsilon: metric -> method -> epsilon -> number."""
 
-RATES = ("detected", "adapted")
-"""Columns of yes and no."""
+RATES = ("detected", "adapted")  # Columns of yes and no
 
+# Panels that draw samples or data in place of rows
 MATERIAL = ("posterior", "images", "trajectories")
-"""Panels that draw samples or data in place of rows."""
 
 LEVEL_COLUMNS = {"coverage_50": 0.5, "coverage_80": 0.8, "coverage_90": 0.9, "coverage_95": 0.95}
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: a column of the rows against another, a line for each method.
+    """One pair of axes: a column of the rows against another, a line for each method."""
 
-    "coverage" (level by level) becomes a row of axes, one for each value of `by`; "posterior",
-    "images" and "trajectories" draw what the `material` of `draw_figure` gives for them.
-
-    Arguments:
-        metric: The column on the vertical axis, or one of the names above.
-        by: The column on the horizontal axis. Words are drawn side by side in the rows' order.
-        title: Title above the axes.
-        where: Only rows with these values; a list of values lets through each of them.
-        log: Whether the vertical axis is logarithmic.
-        series: The column that has a line for each of its values.
-    """
-
-    metric: str
+    metric: str  # The column on the vertical axis, or one of the names above
+    # The column on the horizontal axis. Words are drawn side by side in the rows' order
     by: str = "epsilon"
-    title: str = ""
+    title: str = ""  # Title above the axes
+    # Only rows with these values; a list of values lets through each of them
     where: Mapping[str, Any] = field(default_factory=dict)
-    log: bool = False
-    series: str = "method"
+    log: bool = False  # Whether the vertical axis is logarithmic
+    series: str = "method"  # The column that has a line for each of its values
 
     def published(self, anchors: Anchors) -> Mapping[Any, Mapping[float, float]]:
         """Return the published values that belong here; values by epsilon stay off other axes."""
@@ -112,11 +100,7 @@ def by_level(rows: Rows) -> Rows:
 
 
 def dataset_values(rows: Rows, metric: str, by: str, series: str = "method") -> Rows:
-    """Return the metric as a column "value", a row for each series, `by`, seed and dataset.
-
-    Raises:
-        ValueError: Where several rows remain for one of them: they would be averaged silently.
-    """
+    """Return the metric as a column "value", a row for each series, `by`, seed and dataset."""
     keys = list(dict.fromkeys([series, by, "seed", "dataset"]))
     require(rows, metric, *keys)
     values = rows[metric].to_numpy(dtype=float, na_value=math.nan)
@@ -138,10 +122,7 @@ def dataset_values(rows: Rows, metric: str, by: str, series: str = "method") -> 
 def summarise(
     rows: Rows, metric: str, by: str, series: str = "method"
 ) -> dict[Any, tuple[Point, ...]]:
-    """Return means for each series, in the order of legends, and each value of `by`.
-
-    A series without any value is left out.
-    """
+    """Return means for each series, in the order of legends, and each value of `by`."""
     values = dataset_values(rows, metric, by, series)
     groups = dict(list(values.groupby([series, by], sort=False)))
     settings = sort_series(by, list(values[by].unique()))

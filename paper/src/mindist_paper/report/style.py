@@ -35,6 +35,7 @@ class Style:
         return 11.0 if self.marker == "*" else 7.5
 
 
+# In the order of legends and of the columns of tables
 METHOD_STYLES = {
     "npe": Style("NPE", VERMILION, "X"),
     "nnpe": Style("NNPE", ORANGE, "s", "--"),
@@ -52,23 +53,21 @@ METHOD_STYLES = {
     "oracle": Style("oracle summary", BLACK, "*", ":"),
     "exact": Style("exact posterior", GREY, "d", ":"),
 }
-"""In the order of legends and of the columns of tables."""
 
+# Colours of what is not a method, such as one line for each epsilon: from dark to light, so that
+# they are not taken for methods; the lightest yellows are too light for a line
 SERIES_MAP, SERIES_RANGE = "viridis", (0.0, 0.88)
-"""Colours of what is not a method, such as one line for each epsilon: from dark to light, so that
-they are not taken for methods; the lightest yellows are too light for a line."""
 
 SERIES_MARKERS = "osD^vP<>X"
 SERIES_LINES = ("-", "--", "-.", ":")
 
+# The methods of the paper and of the package
 OURS = ("mds-kl", "mds-dec", "mds-rf", "mds", "mds-exact", "npe-pfn-mds")
-"""The methods of the paper and of the package."""
 
-REFERENCES = ("oracle", "exact")
-"""Not methods: they know what is clean, or the posterior itself."""
+REFERENCES = ("oracle", "exact")  # Not methods: they know what is clean, or the posterior itself
 
+# What the best robust method of a table is not looked for among
 NOT_ROBUST = ("npe", "npe-pfn", "sample-mean", *REFERENCES)
-"""What the best robust method of a table is not looked for among."""
 
 METRIC_LABELS = {
     "rmse": "RMSE of the posterior mean",
@@ -104,6 +103,7 @@ SMALLER_IS_BETTER = (
     *("summary_distance", "summary_distance_standardised"),
 )
 
+# What stands on horizontal axes: words and a letter
 QUANTITIES = {
     "epsilon": ("contaminated fraction", "ε"),
     "delta": ("shift of the outliers", "δ"),
@@ -119,7 +119,6 @@ QUANTITIES = {
     "variant": ("", ""),
     "task_name": ("", ""),
 }
-"""What stands on horizontal axes: words and a letter."""
 
 
 def metric_label(metric: str) -> str:

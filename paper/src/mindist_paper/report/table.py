@@ -40,8 +40,7 @@ from mindist_paper.report.style import (
     text,
 )
 
-BEYOND = 2.0
-"""Standard errors beyond which a paired difference counts: about 5% when there is none."""
+BEYOND = 2.0  # Standard errors beyond which a paired difference counts: about 5% when there is none
 
 
 @dataclass(frozen=True)
@@ -187,10 +186,7 @@ class Loss:
 
 
 def find_losses(rows: Rows, metric: str, by: str = "epsilon") -> tuple[dict[str, int], list[Loss]]:
-    """Return how many comparisons each method of ours made, and the ones it loses.
-
-    References, which know what is clean, are no baselines.
-    """
+    """Return how many comparisons each method of ours made, and the ones it loses."""
     points = summarise(rows, metric, by)
     settings = {name: [p.at for p in own] for name, own in points.items()}
     compared = {method: 0 for method in points if method in OURS}

@@ -27,12 +27,7 @@ POPULATION_DATASETS, POPULATION_OBSERVATIONS = 500, 10
 
 @dataclass(frozen=True)
 class Population:
-    """What the simulator's observations look like over the prior.
-
-    Example:
-        >>> Population.of(torch.tensor([[[1.0], [3.0]]]))
-        Population(mean=tensor([2.]), scale=tensor([1.]), counts=True)
-    """
+    """What the simulator's observations look like over the prior."""
 
     mean: Tensor  # of each coordinate, `(*event)`
     scale: Tensor  # standard deviation of each coordinate, `(*event)`
@@ -79,10 +74,7 @@ def cluster(
 def student_t(
     x: Tensor, epsilon: float, setting: Setting, *, size: float = 0.25, freedom: int = 2
 ) -> Tensor:
-    r"""Add heavy-tailed noise, :math:`0.25 \sigma t_2`, or :math:`0.25 x_n t_2` to counts.
-
-    `freedom` is a whole number; with 2 the variance is infinite.
-    """
+    r"""Add heavy-tailed noise, :math:`0.25 \sigma t_2`, or :math:`0.25 x_n t_2` to counts."""
     population, chosen = setting.population, setting.chosen(x, epsilon)
     normal = torch.randn(freedom + 1, *x.shape, generator=setting.generator)
     t = normal[0] / normal[1:].square().mean(0).sqrt()
@@ -109,37 +101,21 @@ def noise_scale(x: Tensor, epsilon: float, setting: Setting, *, factor: float = 
 
 
 def gross(x: Tensor, epsilon: float, setting: Setting, *, size: float = 1e6) -> Tensor:
-    """Set every coordinate of the first `round(epsilon N)` observations to a million.
-
-    Example:
-        >>> gross(torch.zeros(1, 4, 1), 0.25, setting=None).flatten()
-        tensor([1000000.,       0.,       0.,       0.])
-    """
+    """Set every coordinate of the first `round(epsilon N)` observations to a million."""
     result = x.clone()
     result[:, : _number(x, epsilon)] = size
     return result
 
 
 def duplicates(x: Tensor, epsilon: float, setting: Setting) -> Tensor:
-    """Make the first `round(epsilon N)` observations copies of the first.
-
-    Example:
-        >>> duplicates(torch.tensor([[[1.0], [2.0], [3.0], [4.0]]]), 0.5, setting=None).flatten()
-        tensor([1., 1., 3., 4.])
-    """
+    """Make the first `round(epsilon N)` observations copies of the first."""
     result = x.clone()
     result[:, : _number(x, epsilon)] = x[:, :1]
     return result
 
 
 def missing(x: Tensor, epsilon: float, setting: Setting) -> Tensor:
-    """Record a third of an observation as 0: of times, of rows of an image; one of two coordinates.
-
-    Example:
-        >>> setting = Setting(None, None, torch.Generator().manual_seed(0))
-        >>> missing(torch.ones(1, 1, 6), 1.0, setting).flatten()
-        tensor([1., 1., 0., 0., 1., 1.])
-    """
+    """Record a third of an observation as 0: of its times or rows, or one of two coordinates."""
     length = x.shape[2]
     block = slice(length // 3, length // 3 + max(1, length // 3))
     gap = x.clone()
@@ -157,6 +133,7 @@ def _possible(x: Tensor, population: Population) -> Tensor:
     return x.clamp_min(0) if population.counts else x
 
 
+# By kind; options by keyword
 CONTAMINATIONS: dict[str, Callable[..., Tensor]] = {
     "cluster": cluster,
     "student-t": student_t,
@@ -166,26 +143,18 @@ CONTAMINATIONS: dict[str, Callable[..., Tensor]] = {
     "duplicates": duplicates,
     "missing": missing,
 }
-"""By kind; options by keyword."""
 
 _ANY = ("cluster", "student-t", "scale", "gross", "duplicates", "missing")
+# Which kinds make sense for which task: more noise about the truth needs a location model
 SUITABLE: Mapping[str, tuple[str, ...]] = {
     "gaussian": (*_ANY, "noise-scale"),
     **dict.fromkeys(("gaussian_factor", "oup", "sir", "cryo_em"), _ANY),
 }
-"""Which kinds make sense for which task: more noise about the truth needs a location model."""
 
 
 def contaminate(
     x: Tensor, epsilon: float, setting: Setting, *, kind: str, task: str, **options: Any
 ) -> Tensor:
-    """Return datasets of a task contaminated in one of the ways that suit it.
-
-    Example:
-        >>> contaminate(torch.zeros(1, 4, 2), 0.1, None, kind="noise-scale", task="oup")
-        Traceback (most recent call last):
-            ...
-        ValueError: kind: expected one of 'cluster', 'student-t', ..., got 'noise-scale'.
-    """
+    """Return datasets of a task contaminated in one of the ways that suit it."""
     chosen = CONTAMINATIONS[checks.choice(kind, SUITABLE[task], "kind")]
     return chosen(x, epsilon, setting, **options).to(x.dtype)

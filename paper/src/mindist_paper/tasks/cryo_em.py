@@ -34,17 +34,7 @@ IMAGES_AT_ONCE = 128  # half a megabyte of pixels, which stays in cache
 
 @dataclass(frozen=True)
 class CryoEMTask(Task):
-    """Which conformation of a molecule do noisy images of it show, when some hold only noise?
-
-    The default molecule is a synthetic chain; the paper's, `mindist_paper.tasks.molecule.hsp90()`,
-    needs a file or a download.
-
-    Example:
-        >>> task, generator = CryoEMTask(num_obs=10), torch.Generator().manual_seed(0)
-        >>> x = task.simulate(task.sample_prior(3, generator), generator=generator)
-        >>> x.shape, task.summary(x).shape
-        (torch.Size([3, 10, 32, 32]), torch.Size([3, 6]))
-    """
+    """Which conformation of a molecule do noisy images of it show, when some hold only noise?"""
 
     molecule: Molecule = field(default_factory=synthetic_chain)
     num_obs: int = 100
@@ -84,11 +74,7 @@ Cryo-electron microscopy
 
     @property
     def prior(self) -> Distribution:
-        """Continuous relaxation of the prior, uniform on [-1/2, C - 1/2].
-
-        Neural posteriors need a support of positive volume. A draw rounded to the nearest index has
-        the discrete uniform law of `sample_prior`.
-        """
+        """Continuous relaxation of the prior, uniform on [-1/2, C - 1/2]."""
         low = torch.tensor([-0.5])
         return Independent(Uniform(low, low + self.molecule.num_conformations), 1)
 
@@ -100,11 +86,7 @@ Cryo-electron microscopy
     def simulate(
         self, theta: Tensor, num_observations: int | None = None, *, generator: torch.Generator
     ) -> Tensor:
-        """Simulate datasets `(B, N, P, P)` given indices `(B, 1)`, rounded to the nearest.
-
-        Each image takes its own stretch of the generator's stream: datasets simulated in one call
-        or in several are the same up to rounding errors. torch runs on one thread meanwhile.
-        """
+        """Simulate datasets `(B, N, P, P)` given indices `(B, 1)`, rounded to the nearest."""
         last = self.molecule.num_conformations - 1
         theta = checks.parameters(theta, self.prior, f"an index from 0 to {last}")
         num = checks.size(num_observations, self.num_obs)
@@ -143,15 +125,7 @@ Cryo-electron microscopy
 
 
 def image_statistics(images: Tensor) -> Tensor:
-    r"""Return skewness, excess kurtosis and intensity range `(n, 3)` of images `(n, P, P)`.
-
-    With central moments :math:`m_j` of the pixels, :math:`m_3 / m_2^{3/2}`,
-    :math:`m_4 / m_2^2 - 3` and max - min. Constant images have skewness 0 and kurtosis -3.
-
-    Example:
-        >>> image_statistics(torch.tensor([[[0.0, 0.0], [0.0, 4.0]]]))
-        tensor([[ 1.1547, -0.6667,  4.0000]])
-    """
+    """Return skewness, excess kurtosis and intensity range `(n, 3)` of images `(n, P, P)`."""
     pixels = images.flatten(1)
     d = pixels - pixels.mean(1, keepdim=True)
     d2 = d * d

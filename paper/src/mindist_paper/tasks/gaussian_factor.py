@@ -35,15 +35,7 @@ _LOCATION = GaussianTask()
 
 @dataclass(frozen=True)
 class GaussianFactorTask(Task):
-    """Two factors of a Gaussian in `dim` = D dimensions, with outliers; `seed` draws the matrix A.
-
-    Example:
-        >>> task, generator = GaussianFactorTask(dim=50), torch.Generator().manual_seed(0)
-        >>> theta = task.sample_prior(3, generator)
-        >>> x = task.simulate(theta, generator=generator)
-        >>> x.shape, task.summary(x).shape
-        (torch.Size([3, 100, 50]), torch.Size([3, 2]))
-    """
+    """Two factors of a Gaussian in `dim` = D dimensions; `seed` draws the matrix A."""
 
     dim: int = 10
     num_obs: int = 100

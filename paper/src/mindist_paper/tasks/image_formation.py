@@ -61,15 +61,7 @@ class View:
 
 @dataclass(frozen=True)
 class Microscope:
-    """The settings of the simulator; pairs are the ends of a uniform law.
-
-    The defaults are the configuration of the paper's code. The SNR is uniform on a logarithmic
-    scale, and spherical aberration is left out, as in cryoSBI: at the Nyquist frequency of 4
-    Angstrom pixels, 2.7 mm of it would turn the phase by 0.08 rad. The transfer function is applied
-    on a canvas `padding` times as wide as the image. With 1, as in the paper's code, its fringes
-    wrap around the borders; with 2 they leave the field of view, and parts of the molecule outside
-    reach into it.
-    """
+    """The settings of the simulator; pairs are the ends of a uniform law."""
 
     num_pixels: int = 32  # along a side
     pixel_size: float = 4.0  # Angstrom
@@ -89,12 +81,7 @@ class Microscope:
             interval(getattr(self, name), name)
 
     def draw(self, num: int, generator: torch.Generator) -> tuple[View, Tensor]:
-        """Draw nuisance parameters and white noise `(num, P, P)` of images.
-
-        Each image takes the same number of consecutive normal numbers from the generator, a
-        multiple of the 16 that torch draws together, so that it does not matter how images are
-        divided into calls. A uniform number is the distribution function of a normal one.
-        """
+        """Draw nuisance parameters and white noise `(num, P, P)` of images."""
         area = self.num_pixels**2
         z = torch.randn(num, DRAWS + 16 * math.ceil(area / 16), generator=generator)
         u = torch.special.ndtr(z[:, 4:10])
@@ -106,10 +93,7 @@ class Microscope:
         return view, z[:, DRAWS : DRAWS + area].reshape(num, self.num_pixels, -1)
 
     def images(self, coordinates: Tensor, index: Tensor, view: View) -> Tensor:
-        """Return images `(n, P, P)` without noise of atoms `(C, 3, A)` in conformations `(n,)`.
-
-        The first axis of an image is the x axis of the rotated molecule, the second its y axis.
-        """
+        """Return images `(n, P, P)` without noise of atoms `(C, 3, A)` in conformations `(n,)`."""
         parts = (index, view.rotation, view.shift, view.sigma)
         chunks = zip(*(part.split(GRIDS_AT_ONCE) for part in parts), strict=True)
         densities = [
@@ -165,17 +149,7 @@ def standardise(images: Tensor) -> Tensor:
 
 
 def rotation_matrices(quaternions: Tensor) -> Tensor:
-    r"""Return rotations `(n, 3, 3)` of quaternions `(n, 4)`, real part first, of any length but 0.
-
-    Four independent standard normal numbers give the uniform (Haar) law on rotations, because
-    their direction is uniform on the sphere in four dimensions.
-
-    Example:
-        >>> rotation_matrices(torch.tensor([[2.0, 0.0, 0.0, 2.0]]))[0].round()
-        tensor([[ 0., -1.,  0.],
-                [ 1.,  0.,  0.],
-                [ 0.,  0.,  1.]])
-    """
+    """Return rotations `(n, 3, 3)` of quaternions `(n, 4)`, real part first, not 0."""
     a, b, c, d = torch.nn.functional.normalize(quaternions, dim=1).unbind(1)
     entries = (
         *(1 - 2 * (c * c + d * d), 2 * (b * c - a * d), 2 * (b * d + a * c)),
@@ -186,21 +160,7 @@ def rotation_matrices(quaternions: Tensor) -> Tensor:
 
 
 def project(points: Tensor, sigma: Tensor, centres: Tensor, cell: float) -> Tensor:
-    r"""Return densities `(n, P, P)`, :math:`\sum_a \mathcal{N}_2(u; p_a, \sigma^2 I)`.
-
-    Arguments:
-        points: Positions of the atoms in the plane, `(n, 2, A)`.
-        sigma: Standard deviations `(n,)`, larger than half a cell.
-        centres: Coordinates of the pixels along either axis, `(P,)`.
-        cell: Spacing h of the grid that atoms are shared out to.
-
-    Example:
-        >>> one_atom, sigma = torch.zeros(1, 2, 1), torch.tensor([3.0])
-        >>> image = project(one_atom, sigma, torch.tensor([0.0, 3.0]), cell=1.0)[0]
-        >>> (2 * torch.pi * 9 * image).round(decimals=2)  # 1, e^(-1/2), e^(-1)
-        tensor([[1.0000, 0.6100],
-                [0.6100, 0.3700]])
-    """
+    r"""Return densities `(n, P, P)`, :math:`\sum_a \mathcal{N}_2(u; p_a, \sigma^2 I)`."""
     grid, nodes = share_out(points, cell)
     variance = (sigma**2 - cell**2 / 4)[:, None, None]
     exponent = (centres[:, None] - nodes) ** 2 / (-2 * variance)
@@ -209,16 +169,7 @@ def project(points: Tensor, sigma: Tensor, centres: Tensor, cell: float) -> Tens
 
 
 def share_out(points: Tensor, cell: float) -> tuple[Tensor, Tensor]:
-    """Share points `(n, 2, A)` of unit mass out to the nodes of a grid by quadratic B-splines.
-
-    Returns masses `(n, M, M)`, and the coordinates `(M,)` of the nodes along either axis, which
-    reach beyond all points.
-
-    Example:
-        >>> grid, nodes = share_out(torch.tensor([[[0.25], [-1.0]]]), cell=0.5)
-        >>> float(grid.sum()), float(grid[0].sum(1) @ nodes), float(grid[0].sum(0) @ nodes)
-        (1.0, 0.25, -1.0)
-    """
+    """Share points `(n, 2, A)` of unit mass out to the nodes of a grid by quadratic B-splines."""
     half = 8 * math.ceil((float(points.abs().max()) / cell + 2) / 8)
     side = 2 * half
     scaled = points / cell + half

@@ -25,8 +25,8 @@ from torch import Tensor
 from mindist.threads import one_thread
 
 HSP90_SHA256 = "218c48ca3b409124960f735304863a9b15406815ea08afe01a0bdea1fb9aeb22"
+# The environment variable that may hold the path of the HSP90 file
 HSP90_VARIABLE = "MINDIST_HSP90"
-"""The environment variable that may hold the path of the HSP90 file."""
 HSP90_URL = (  # the commit of cryoSBI that the paper's code was run with
     "https://raw.githubusercontent.com/flatironinstitute/cryoSBI/"
     "8e5832ecda626e9ab58d18cb215b5db6789533ee/tests/models/hsp90_models.pt"
@@ -35,13 +35,7 @@ HSP90_URL = (  # the commit of cryoSBI that the paper's code was run with
 
 @dataclass(frozen=True, eq=False)
 class Molecule:
-    """C conformations of a molecule of A atoms, ordered along its motion: `(C, 3, A)`, Angstrom.
-
-    Example:
-        >>> molecule = Molecule("dumbbell", torch.tensor([[[-9.0, 9.0], [0.0, 0.0], [0.0, 0.0]]]))
-        >>> molecule.num_conformations, molecule.num_atoms
-        (1, 2)
-    """
+    """C conformations of a molecule of A atoms, ordered along its motion: `(C, 3, A)`, Angstrom."""
 
     name: str
     coordinates: Tensor = field(repr=False)
@@ -69,10 +63,7 @@ class Molecule:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], name: str | None = None) -> Molecule:
-        """Load a molecule of your own: a `.pt` file of one tensor `(C, 3, A)`, in Angstrom.
-
-        Nothing in the file is executed. Coordinates are used as they are: centre them.
-        """
+        """Load a molecule of your own: a `.pt` file of one tensor `(C, 3, A)`, in Angstrom."""
         path = _file(path)
         try:
             coordinates = torch.load(path, map_location="cpu", weights_only=True)
@@ -87,11 +78,7 @@ class Molecule:
 
 
 def hsp90(path: str | os.PathLike[str] | None = None) -> Molecule:
-    """Load HSP90 in 20 conformations, 1,207 C-alpha atoms each, as in the paper.
-
-    The file is `path` if given, else what the environment variable `MINDIST_HSP90` names, else it
-    is downloaded once, with pooch, to the cache folder of the user. Its SHA-256 is checked first.
-    """
+    """Load HSP90 in 20 conformations, 1,207 C-alpha atoms each, as in the paper."""
     given = path if path is not None else os.environ.get(HSP90_VARIABLE)
     file = _file(given) if given else _download()
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -146,17 +133,7 @@ CLEARANCE = 4.4  # Angstrom that a bead keeps from the others where it can
 
 @cache
 def synthetic_chain(num_conformations: int = 20) -> Molecule:
-    r"""Build a hinged chain of 1,200 beads: two globular arms on a core that open like a V.
-
-    Conformation c turns the arms, as rigid bodies about the beads that join them to the core, by
-    :math:`\pm c / (C - 1)` times 20 degrees. Consecutive beads are 3.8 Angstrom apart in all of
-    them, and the root mean squared deviation from conformation 0, after superposition, rises
-    almost linearly to about 10 Angstrom, as for HSP90. Deterministic; each conformation is centred.
-
-    Example:
-        >>> synthetic_chain().coordinates.shape
-        torch.Size([20, 3, 1200])
-    """
+    """Build a hinged chain of 1,200 beads: two globular arms on a core that open like a V."""
     if num_conformations < 2:
         raise ValueError(f"num_conformations: expected at least 2, got {num_conformations}.")
     beads = _walk()
