@@ -115,14 +115,6 @@ def test_bad_requests_are_refused(learned, monkeypatch, tmp_path):
             train_method("npe-pfn", TASK, THETA, X, Options(checkpoint=tmp_path / "none.ckpt"))
 
 
-def test_given_summaries_and_chunks_train_the_same_npe():
-    options = Options(training=BRIEF)
-    given = train_method("npe", TASK, THETA, X, options, s=TASK.summary(X))
-    chunks = train_method("npe", TASK, THETA, list(X.split(300)), options)
-    first, second = (m.sample_batched((3,), X_OBS, seed=0) for m in (given, chunks))
-    torch.testing.assert_close(first, second)
-
-
 # ------------------------------------------------------------------------ NNPE and RNPE
 
 
@@ -180,13 +172,6 @@ def test_chains_find_the_exact_latent_mean(model):
     assert ((by_chain.mean(0) - latent_mean(model, y)) / standard_error).abs().max() < 4
 
 
-def test_r_hat_tells_chains_that_agree_from_chains_that_do_not():
-    draws = torch.randn(200, 8, 3, generator=torch.Generator().manual_seed(0)).double()
-    torch.testing.assert_close(split_r_hat(draws), torch.ones(3).double(), atol=0.02, rtol=0)
-    draws[:, 0, 1] += 5
-    assert split_r_hat(draws)[1] > 1.3
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Data has extreme outliers")
 @pytest.mark.filterwarnings("ignore:The chains of latent summaries disagree")
@@ -238,15 +223,8 @@ def test_cleaned_datasets_hold_the_inliers_and_nothing_else(outlier_removal):
     assert all((row == inliers).all(1).any() for row in cleaned[0])
     both = outlier_removal.cleaned(torch.cat([simulate(1, 9)[1], x]))
     torch.testing.assert_close(both[1], cleaned[0])  # not a matter of the batch
-
-
-def test_a_warning_points_at_the_line_of_the_caller(outlier_removal):
-    x = torch.full((2, 100, 2), 50.0)
-    x[1] = simulate(1, 8)[1][0]
-    message = r"every observation of 1 of 2 datasets .* dataset 0\)"
-    with pytest.warns(UserWarning, match=message) as caught:
-        used = outlier_removal.used_summary(x)
-    assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"every observation of 1 of 1 datasets .* dataset 0\)"):
+        used = outlier_removal.used_summary(torch.full((1, 100, 2), 50.0))
     torch.testing.assert_close(used[0], torch.full((2,), 50.0))  # all are kept
 
 

@@ -19,7 +19,7 @@ from mindist_paper.experiments import beyond, claims, gaussian, reproduce, theor
 from mindist_paper.experiments.experiment import PROFILES
 from mindist_paper.experiments.profiles import THEOREM_SIZES, TheoremSizes
 from mindist_paper.experiments.registry import EXPERIMENTS
-from mindist_paper.report.statistics import MATERIAL, standard_error, summarise
+from mindist_paper.report.statistics import MATERIAL, standard_error
 
 OWN = [name for name, entry in EXPERIMENTS.items() if entry.own_rows is not None]
 CLEAN = theorems.CLEAN
@@ -131,15 +131,6 @@ def test_a_second_run_computes_nothing_and_ends_with_the_same_files(tmp_path):
     assert files[0] == files[1]
 
 
-def test_list_names_every_experiment_with_its_minutes():
-    run = invoke("reproduce", "--list")
-    assert run.exit_code == 0
-    for name in EXPERIMENTS:
-        assert f" {name} " in run.output
-    listed = json.loads(invoke("reproduce", "--list", "--json").output)["experiments"]
-    assert [entry["name"] for entry in listed] == list(EXPERIMENTS)
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -233,17 +224,6 @@ def test_the_ratio_has_the_error_of_the_delta_method():
     np.testing.assert_allclose(means, other.mean(1) / base.mean(1))
     errors = np.mean([standard_error(values) for values in found])
     assert errors == pytest.approx(means.std(), rel=0.05)
-
-
-def test_a_table_of_the_column_is_a_table_of_ratios():
-    rows = frame(npe=[1.0, 2.0, 3.0], mds=[1.0, 1.0, 2.0], oracle=[0.5, 1.0, np.nan])
-    shown = claims.with_ratio(rows, ("task", "case"))
-    points = {m: p[0] for m, p in summarise(shown, "rmse_ratio", "case").items()}
-    assert points["npe"].mean == pytest.approx(1)
-    value, error = claims.ratio(rows, "mds", "npe")
-    assert (points["mds"].mean, points["mds"].error) == pytest.approx((value, error))
-    assert value == pytest.approx(4 / 6)
-    assert (points["oracle"].mean, points["oracle"].missing) == (pytest.approx(0.5), 1)
 
 
 @pytest.mark.parametrize(

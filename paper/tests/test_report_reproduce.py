@@ -23,14 +23,12 @@ from mindist_paper.report import (
     find_losses,
     metric_table,
     panel_losses,
-    plot_coverage,
     plot_curves,
     save_png_and_svg,
     tables_in_markdown,
     write_page,
 )
-from mindist_paper.report.curves import Horizontal
-from mindist_paper.report.statistics import by_level, paired_difference, select, summarise, wilson
+from mindist_paper.report.statistics import paired_difference, summarise, wilson
 from mindist_paper.report.style import METHOD_STYLES, method_style
 from page_reader import read
 
@@ -116,27 +114,12 @@ def test_mean_and_standard_error_are_those_computed_by_hand(rows):
     assert (difference, error) == (pytest.approx(0.07), pytest.approx(0.0, abs=1e-12))
 
 
-def test_values_that_are_missing_are_left_out_and_counted(rows):
-    rows.loc[(rows.method == "npe") & (rows.dataset == 2), "rmse"] = math.inf
-    point = summarise(rows, "rmse", "epsilon")["npe"][0]
-    assert (point.mean, point.count, point.missing) == (pytest.approx(0.09), 2, 1)
-    notes = " ".join(metric_table(rows, "rmse").notes)
-    assert "left out: NPE, 1 at 0, 1 at 0.1, 1 at 0.2" in notes
-    assert "over 2 to 3 test datasets" in notes
-
-
 def test_rows_that_would_be_averaged_silently_are_an_error(rows):
     other = rows.assign(method_options='{"bandwidth": 0.5}')
     with pytest.raises(ValueError, match=r"got 2 that differ in \['method_options'\]"):
         summarise(pd.concat([rows, other], ignore_index=True), "rmse", "epsilon")
     with pytest.raises(ValueError, match=r"expected the columns \['bias'\]"):
         summarise(rows, "bias", "epsilon")
-
-
-def test_select_takes_values_lists_and_rounded_numbers(rows):
-    assert len(select(rows, {"method": "npe"})) == 9
-    assert set(select(rows, {"method": ["npe", "mds"]}).method) == {"npe", "mds"}
-    assert len(select(rows, {"epsilon": 0.1 + 1e-16, "dataset": 0})) == 4
 
 
 def test_rates_have_the_score_interval_of_wilson(rows):
@@ -180,51 +163,6 @@ def test_curves_have_the_means_labels_and_colours(rows, axes):
     assert hollow[0].get_markeredgecolor() == method_style("npe").colour
 
 
-def test_axes_of_sizes_are_logarithmic_and_words_stand_side_by_side(axes):
-    sizes = Horizontal("num_obs", [100, 5, 10])
-    assert sizes.log
-    assert [sizes.at(n) for n in (5, 10, 100)] == pytest.approx([5, 10, 100])
-    words = Horizontal("decoder", ["ridge", "mlp", "flow"])
-    assert words.places == {"ridge": 0.0, "mlp": 1.0, "flow": 2.0}
-    assert not words.ordered, "no line between words"
-    axes.plot([0, 1], [1, 2])
-    words.set_ticks(axes)  # a setting that few lines have keeps its tick
-    assert axes.get_xlim()[1] >= 2
-
-
-def test_log_axes_empty_axes_and_lines_of_another_column(rows):
-    tiny, empty, other = Figure().subplots(3)
-    plot_curves(
-        tiny, rows.assign(rmse=rows.rmse.where(rows.method != "mds", 1e-150)), "rmse", log=True
-    )
-    assert tiny.get_yscale() == "log"
-    assert tiny.get_ylim()[0] == pytest.approx(0.3e-9)  # below it is as good as zero
-    plot_curves(empty, rows.assign(rmse=math.nan), "rmse")
-    assert [text.get_text() for text in empty.texts] == ["no results"]
-    own = select(rows, {"method": "mds"}).assign(place=1.0)
-    plot_curves(other, own, "rmse", "place", series="epsilon")
-    assert [label for label, *_ in lines(other)] == ["ε = 0", "ε = 0.1", "ε = 0.2"]
-
-
-def test_coverage_and_size_have_the_diagonal_and_power_a_line_at_the_level(rows):
-    def diagonals(axes):
-        return sum(getattr(line, "get_slope", lambda: None)() == 1 for line in axes.lines)
-
-    coverage, size, power = Figure().subplots(3)
-    plot_coverage(coverage, select(rows, {"epsilon": 0.2}))
-    for _, x, y in lines(coverage):
-        assert x == pytest.approx([0.5, 0.8, 0.9, 0.95], abs=0.02)
-        assert y == pytest.approx([0.5, 0.8, 2 / 3, 1.0])
-    assert len(by_level(rows)) == 4 * len(rows)
-    clean = select(rows, {"epsilon": 0.0, "method": "mds"})
-    by_alpha = pd.concat([clean.assign(alpha=alpha) for alpha in (0.05, 0.5)])
-    plot_curves(size, by_alpha, "detected", "alpha")
-    assert [diagonals(coverage), diagonals(size), len(size.texts)] == [1, 1, 0]
-    plot_curves(power, rows, "detected")
-    assert [0.05, 0.05] in [list(line.get_ydata()) for line in power.lines]
-    assert power.texts[0].get_text() == "α = 0.05"
-
-
 # ------------------------------------------------------------------------------ figures
 
 
@@ -246,15 +184,6 @@ def test_a_figure_has_all_panels_one_legend_and_nothing_overlaps(rows):
             width = min(first.x1, second.x1) - max(first.x0, second.x0)
             height = min(first.y1, second.y1) - max(first.y0, second.y0)
             assert min(width, height) < 1, "two boxes share more than a pixel"
-
-
-def test_panels_without_material_and_published_values_of_other_axes_are_left_out(rows):
-    (axes,) = draw_figure(
-        [Panel("rmse", by="delta", where={"epsilon": 0.1}), Panel("posterior")],
-        rows,
-        anchors=ANCHORS,
-    ).axes
-    assert not any(line.get_markerfacecolor() == "none" for line in axes.lines)
 
 
 def test_files_are_the_same_bytes_every_time(rows, tmp_path):

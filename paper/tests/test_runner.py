@@ -17,8 +17,7 @@ from mindist.tasks import GaussianTask, OrnsteinUhlenbeckTask
 from mindist_paper.baselines import Options, Training, train_method
 from mindist_paper.baselines.mds import Forced, unfitted
 from mindist_paper.evaluation import bank as data
-from mindist_paper.evaluation import cell as cells_module
-from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec, address, options_of
+from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec, options_of
 from mindist_paper.evaluation.measure import TIMES, draw
 from mindist_paper.evaluation.runner import FailedCellsError, distinct, run
 from mindist_paper.evaluation.store import Store, kept_samples
@@ -146,15 +145,6 @@ def test_test_datasets_are_paired():
     assert not torch.equal(few.x_clean, other.x_clean)
 
 
-def test_large_banks_are_simulated_in_chunks(monkeypatch):
-    held = data.simulate_bank(BANK)
-    monkeypatch.setattr(data, "MAX_BYTES", 1_000)
-    streamed = data.simulate_bank(BANK)
-    assert isinstance(streamed.x, data.Chunks)
-    torch.testing.assert_close(torch.cat(list(streamed.x)), held.x)
-    torch.testing.assert_close(streamed.s, held.s)
-
-
 def test_without_the_gate_everything_is_adapted_and_detection_stays(uninterrupted):
     store, frame = uninterrupted
     forced = run(FORCED, store, progress=False)
@@ -265,21 +255,6 @@ def test_where_rejection_finds_nothing_the_estimator_is_asked_without_it():
 
 
 # ------------------------------------------------------------------------------- addresses
-
-
-def test_a_version_is_that_of_one_method_alone(monkeypatch):
-    methods = ("npe", "mds-rf", "mds", "npe-pfn-mds")
-    of = {m: Cell(BANK, Recipe(m), TESTS[0]) for m in methods}
-
-    def addresses():
-        return {m: (c.address, c.training, address(BANK, c.recipe.npe)) for m, c in of.items()}
-
-    before = addresses()
-    monkeypatch.setattr(cells_module, "METHOD_VERSIONS", {"mds": 99})
-    after = addresses()
-    assert [m for m in methods if before[m] != after[m]] == ["mds"]
-    assert before["mds"][2] == after["mds"][2]  # the NPE behind it stays
-    assert set(before["mds"][:2]).isdisjoint(after["mds"][:2])  # its cell and its fit do not
 
 
 def test_options_of_the_ablation_reach_the_estimator():
