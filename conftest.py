@@ -1,14 +1,17 @@
-"""Of tests, docstring examples, README and docs: each starts from the same seed, on one thread.
+"""Start tests, docstring examples, README and docs from the same seed, on one thread.
 
 One thread, because the numbers of a trained network depend on how many there are, and because
-`make test` runs as many processes as there are cores.
+`make test` runs as many processes as there are cores. A browser is for the tests of both houses.
 """
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
+
+from browser import Browser, browser, find_chromium
 
 torch.set_num_threads(1)
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
@@ -27,3 +30,16 @@ collect_ignore = ["docs/conf.py", "docs/links.py", "docs/mathml.py"]
 def seed() -> None:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  (sbi and SciPy draw from the global state)
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser; where there is none the test fails, unless MINDIST_NO_BROWSER=1 says so."""
+    if os.environ.get("MINDIST_NO_BROWSER", "") not in ("", "0"):
+        pytest.skip("MINDIST_NO_BROWSER says that there is no browser here")
+    if find_chromium() is None:
+        pytest.fail(
+            "no chromium: install it (apt-get install chromium) or set MINDIST_NO_BROWSER=1"
+        )
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened

@@ -1,6 +1,6 @@
 """The report in a real browser: it renders, its interactive parts work, it asks for nothing.
 
-CI installs chromium, and without it these tests fail (`chromium` in tests/conftest.py).
+CI installs chromium, and without it these tests fail (`chromium` in conftest.py).
 """
 
 from itertools import pairwise

@@ -289,3 +289,15 @@ def test_the_page_has_everything_escapes_it_and_loads_nothing(page):
                 assert address.startswith(("#", "data:"))
                 assert tag != "a" or address[1:] in ids
     assert list(page.parent.iterdir()) == [page]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_renders_in_a_browser(page, chromium, tmp_path, width):
+    chromium.open(page, width=width)
+    assert chromium.run("document.documentElement.scrollWidth") <= width
+    assert chromium.complaints == []
+    assert chromium.requests == [page.as_uri()]
+    # The figure is there: the vermilion of NPE, which no other element of the page has.
+    pixels = chromium.pixels(tmp_path / "shot.png")
+    assert (np.abs(pixels - np.array([0xD5, 0x5E, 0x00])).max(-1) < 12).sum() > 50
