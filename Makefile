@@ -12,7 +12,7 @@ IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 .PHONY: demo bench test fast lint types layers docs figures tabpfn clean
 
 demo: $(DEMO)  ## train, contaminate, compare: one table and one figure
-	$(BIN)/python -m mindist.demo
+	$(BIN)/mindist demo
 
 bench: $(INSTALLED)  ## ratios to other ways of doing the same: tables and figures in results/bench/full
 	$(BIN)/mindist bench $(BENCH)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mindist.demo import Sizes, draw_figure, errors_by_epsilon, format_table, train
+from mindist.cli.demo import Sizes, draw_figure, errors_by_epsilon, format_table, train
 from mindist.tasks import GaussianTask
 
 SIZES = Sizes(simulations=3_000, test_datasets=100, posterior_samples=200, epsilons=(0.0, 0.2))
@@ -41,6 +41,6 @@ def test_the_figure_is_written(methods, tmp_path):
 
 
 def test_the_demo_needs_nothing_beyond_its_extra():
-    others = ("typer", "rich", "zarr", "h5py", "dask", "bayesflow", "lampe")
-    code = f"import sys; sys.modules.update(dict.fromkeys({others})); import mindist.demo"
+    others = ("zarr", "pandas", "arviz", "h5py", "dask", "bayesflow", "lampe")
+    code = f"import sys; sys.modules.update(dict.fromkeys({others})); import mindist.cli.demo"
     subprocess.run([sys.executable, "-c", code], check=True)

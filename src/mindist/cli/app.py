@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from mindist.cli.check import adapt, check
-from mindist.cli.demo import demo
-from mindist.cli.errors import UsageError, spoken
+from mindist.cli.errors import UsageError, extra, spoken
 from mindist.cli.fit import fit, train
+from mindist.cli.options import Json, Seed
+from mindist.cli.output import print_json, say
 from mindist.cli.report import report
 from mindist.cli.sample import sample
 from mindist.cli.simulate import simulate
@@ -82,6 +84,21 @@ def main(
     ] = False,
 ) -> None:
     """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The figure: .png, .svg or .pdf.")] = Path(
+        "results/demo/figure1.png"
+    ),
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Show a contaminated dataset, a wrong posterior, and the right one, in a minute."""
+    with extra("demo"):
+        from mindist.cli.demo import run
+    result = run(seed=seed, figure=out, tell=say if json else print)
+    if json:
+        print_json("demo", **result)
 
 
 for function in (simulate, fit, train, check, adapt, sample, report, demo):

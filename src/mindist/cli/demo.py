@@ -1,28 +1,174 @@
-"""`mindist demo`: what this is for, in a minute."""
+"""A contaminated dataset, a wrong posterior, and the right one, in a minute: `mindist demo`.
+
+Trains a small neural posterior on the Gaussian task and fits both presets to the same simulations.
+Prints the mean RMSE of the posterior mean on test datasets by contaminated fraction, and draws the
+paper's Figure 1: a dataset with a fifth of its observations shifted by 8 units.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
 
-from mindist.cli import options
-from mindist.cli.errors import extra
-from mindist.cli.output import print_json, say
+from mindist import MinimumDistance, RobustPosterior
+from mindist.posteriors.sbi_bridge import train_npe
+from mindist.report import (
+    new_figure,
+    plot_data_space,
+    plot_density_contours,
+    plot_posteriors,
+    plot_summary_space,
+    save_figure,
+)
+from mindist.report.style import ADAPTED, OBSERVED, figure_style
+from mindist.tasks import GaussianTask
+from mindist.threads import one_thread
+
+SEEDS = 10  # seeds of a run: those of the next begin after them
+PAPER_SIMULATIONS = 10_000
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="The figure: .png, .svg or .pdf.")] = Path(
-        "results/demo/figure1.png"
-    ),
-    seed: options.Seed = 0,
-    json: options.Json = False,
-) -> None:
-    """Show a contaminated dataset, a wrong posterior, and the right one, in a minute."""
-    with extra("demo"):
-        from mindist.demo import run
-    result = run(seed=seed, figure=out, tell=say if json else print)
-    if json:
-        rows = [{"epsilon": epsilon, "rmse": row} for epsilon, row in result.table.items()]
-        print_json("demo", figure=result.figure, rows=rows, seconds=result.seconds)
+@dataclass(frozen=True)
+class Sizes:
+    """How much to simulate; the defaults take half a minute on two cores."""
+
+    simulations: int = 4_000
+    test_datasets: int = 100
+    posterior_samples: int = 500
+    epsilons: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
+
+
+@dataclass(frozen=True)
+class Methods:
+    """A neural posterior over summaries, alone and behind each preset."""
+
+    npe: Any
+    paper: RobustPosterior
+    default: RobustPosterior
+
+
+def train(
+    task: GaussianTask, sizes: Sizes, *, seed: int = 0, tell: Callable[[str], None] | None = None
+) -> Methods:
+    """Simulate, train the posterior, fit both presets; tell what is done."""
+    generator = torch.Generator().manual_seed(SEEDS * seed)
+    theta = task.sample_prior(sizes.simulations, generator)
+    x = task.simulate(theta, generator=generator)
+    begin = time.monotonic()
+
+    def done(what: str) -> None:
+        nonlocal begin
+        if tell is not None:
+            tell(f"  {what} ({time.monotonic() - begin:.0f} s)")
+        begin = time.monotonic()
+
+    # A mixture density network in large steps is the quickest posterior that is accurate here: its
+    # mean RMSE on clean data is .092, that of the exact posterior .089.
+    npe = train_npe(
+        task.prior,
+        theta,
+        task.summary(x),
+        density_estimator="mdn",
+        learning_rate=5e-3,
+        batch_size=400,
+        seed=SEEDS * seed + 1,
+    )
+    done("neural posterior")
+    default = MinimumDistance(task.summary).fit(x)
+    done("mindist default")
+    paper = MinimumDistance.paper(task.summary).fit(x)
+    done("mindist paper preset")
+    return Methods(npe, RobustPosterior(npe, paper), RobustPosterior(npe, default))
+
+
+def errors_by_epsilon(
+    task: GaussianTask, methods: Methods, sizes: Sizes, *, seed: int = 0
+) -> dict[float, dict[str, float]]:
+    """Return the mean RMSE of the posterior mean for every method, by contaminated fraction."""
+    generator = torch.Generator().manual_seed(SEEDS * seed + 2)
+    theta = task.sample_prior(sizes.test_datasets, generator)
+    x = task.simulate(theta, generator=generator)
+    shape = (sizes.posterior_samples,)
+
+    def npe_at(s: Tensor) -> Tensor:
+        samples: Tensor = methods.npe.sample_batched(
+            shape, x=s, max_sampling_batch_size=sizes.posterior_samples, show_progress_bars=False
+        )
+        return samples
+
+    def rmse(samples: Tensor) -> float:
+        return float((samples.mean(0) - theta).square().mean(-1).sqrt().mean())
+
+    table = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEEDS * seed + 3)
+        for epsilon in tqdm(sizes.epsilons, "Testing", disable=None):
+            x_obs = task.contaminate(x, epsilon, generator=generator)
+            table[epsilon] = {
+                "NPE": rmse(npe_at(task.summary(x_obs))),
+                "MDS, paper preset": rmse(methods.paper.sample_batched(shape, x_obs)),
+                "MDS, default": rmse(methods.default.sample_batched(shape, x_obs)),
+                "oracle summary": rmse(npe_at(task.summary(x))),
+            }
+    return table
+
+
+def draw_figure(task: GaussianTask, methods: Methods, path: Path, *, seed: int = 0) -> Path:
+    """Draw the three panels of the paper's Figure 1."""
+    generator = torch.Generator().manual_seed(SEEDS * seed + 4)
+    theta = torch.tensor([[-0.5, 0.5]])
+    x = task.simulate(theta, generator=generator)[0]
+    outlier = torch.arange(len(x)) < len(x) // 5
+    x_obs = torch.where(outlier[:, None], x + 8.0, x)
+    result = methods.default.adapt(x_obs)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEEDS * seed + 5)
+        before = methods.npe.sample((1_000,), x=result.s_obs, show_progress_bars=False)
+    after = methods.default.sample((1_000,), x=x_obs, seed=SEEDS * seed + 5)
+    fitted = methods.default.mds.fitted_
+    with figure_style():
+        figure, (left, middle, right) = new_figure(3)
+    labels = ("clean observations", "contaminated observations")
+    plot_data_space(left, x_obs, outlier, labels=labels)
+    decoded = {
+        "model at the observed summary": (result.s_obs, OBSERVED),
+        "model at the adapted summary": (result.s_star, ADAPTED),
+    }
+    plot_density_contours(left, fitted, decoded).legend(fontsize=9, loc="upper left")
+    s_ref = task.summary(x[None])[0]
+    plot_summary_space(middle, fitted.bank.s, result.s_obs, result.s_star, s_ref=s_ref)
+    plot_posteriors(right, before, after, theta[0], labels=("NPE", "NPE with mindist"))
+    return save_figure(figure, path)
+
+
+def format_table(table: Mapping[float, Mapping[str, float]]) -> str:
+    """Return a table as text: rows are contaminated fractions, columns are methods."""
+    names = list(next(iter(table.values())))
+    lines = ["epsilon  " + "  ".join(f"{name:>17}" for name in names)]
+    for epsilon, row in table.items():
+        lines.append(f"{epsilon:>7.1f}  " + "  ".join(f"{row[name]:>17.3f}" for name in names))
+    return "\n".join(lines)
+
+
+def run(*, seed: int, figure: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run the demo, tell each line of what comes out, and return it as values for JSON."""
+    start, task, sizes = time.monotonic(), GaussianTask(), Sizes()
+    tell("Location of a 2-d Gaussian from 100 observations. A fraction epsilon of them is wrong.")
+    tell(f"Training on {sizes.simulations:,} simulations (the paper: {PAPER_SIMULATIONS:,}) ...")
+    with one_thread():  # these networks are small: more threads would wait for each other
+        methods = train(task, sizes, seed=seed, tell=tell)
+        table = errors_by_epsilon(task, methods, sizes, seed=seed)
+        tell(f"\nMean RMSE of the posterior mean over {sizes.test_datasets} datasets:\n")
+        tell(format_table(table))
+        draw_figure(task, methods, figure, seed=seed)
+    seconds = time.monotonic() - start
+    tell(f"\nThe paper's Figure 1 is in {figure} (took {seconds:.0f} s).")
+    rows = [{"epsilon": epsilon, "rmse": row} for epsilon, row in table.items()]
+    return {"figure": figure, "rows": rows, "seconds": seconds}

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from mindist import __version__
-from mindist.demo import Sizes
-from mindist.demo import draw_figure as draw_demo
-from mindist.demo import train as train_demo
+from mindist.cli.demo import Sizes
+from mindist.cli.demo import draw_figure as draw_demo
+from mindist.cli.demo import train as train_demo
 from mindist.storage import room_for, write_whole
 from mindist.tasks import GaussianTask
 from mindist.threads import one_thread
