@@ -5,8 +5,8 @@ import torch
 
 from exact_models import LinearDecoder, LocationDecoder, features, levenberg_marquardt, normal
 from mindist.adaptation import Bank, Problem, Search, View, search
-from mindist.adaptation.cloud import RELATIVE_RIDGE, Cloud, Likeness
 from mindist.adaptation.objective import EmbeddingDistance
+from mindist.adaptation.starts import RELATIVE_RIDGE, Cloud, Likeness
 
 
 def penalty(cloud, s):
@@ -98,7 +98,7 @@ def test_most_alike_ignores_the_mass_of_an_embedding_and_blocks(monkeypatch):
     z, simulated = normal(20, 16), normal(300, 16, seed=1)
     index = Likeness.of(simulated).most(z, 5)
     assert torch.equal(Likeness.of(simulated).most(0.01 * z, 5), index)
-    monkeypatch.setattr("mindist.adaptation.cloud.BLOCK_ELEMENTS", 700)
+    monkeypatch.setattr("mindist.adaptation.starts.BLOCK_ELEMENTS", 700)
     assert torch.equal(Likeness.of(simulated).most(z, 5), index)
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from exact_models import normal
-from mindist.detection.regression import SummaryRegression
-from mindist.detection.statistics import DAMPING, Mahalanobis
+from mindist.detection.statistics import DAMPING, Mahalanobis, SummaryRegression
 from mindist.directions import EXACT, leading_directions
 from mindist.schema import Record, pack
 

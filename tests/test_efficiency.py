@@ -6,8 +6,7 @@ import torch
 from exact_models import features, normal
 from mindist import MinimumDistance
 from mindist.adaptation import efficient_bandwidth
-from mindist.adaptation.efficiency import MULTIPLES, efficiency, sampling_variance
-from mindist.adaptation.recovery import recover
+from mindist.adaptation.recovery import MULTIPLES, efficiency, recover, sampling_variance
 from mindist.features import make_representation, median_distance
 from mindist.summarise import Summariser
 
@@ -160,10 +159,10 @@ def test_a_bounded_number_of_datasets_is_embedded(monkeypatch):
         sizes.append(len(z_bar))
         return recover(z_bar, s, generator)
 
-    monkeypatch.setattr("mindist.adaptation.efficiency.recover", spy)
+    monkeypatch.setattr("mindist.adaptation.recovery.recover", spy)
     x = locations(1_200, 1)
     for most, size in ((2**26, 1_000), (300 * x[:1].nbytes, 300), (1, 200)):
-        monkeypatch.setattr("mindist.adaptation.efficiency.SAMPLE_BYTES", most)
+        monkeypatch.setattr("mindist.adaptation.recovery.SAMPLE_BYTES", most)
         chosen(0.5, x)
         assert sizes.pop() == size
 

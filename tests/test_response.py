@@ -7,7 +7,7 @@ import torch
 
 from exact_models import LocationDecoder, features, normal
 from mindist.adaptation import Bank, Observations, Problem, Response, Search, View, influence
-from mindist.adaptation.reweight import reweighted_search
+from mindist.adaptation.block import reweighted_search
 from mindist.features.embedding import Embedding
 
 WIDE, LOCAL = features((2,), 64, 2.0), features((2,), 64, 0.9, seed=1)
@@ -50,7 +50,7 @@ def contaminated():
 def test_the_influence_is_the_derivative_of_the_fixed_point(contaminated, threshold, monkeypatch):
     """One observation more or less in a thousand, and the fixed point found again."""
     monkeypatch.setattr("mindist.adaptation.weights.SETTLED", 1e-11)
-    monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", 10**4)
+    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", 10**4)
     base = contaminated.repeat(1, 25, 1)
     seen, end = search(base, threshold)
     s = end.found.s_star

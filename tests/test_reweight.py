@@ -12,7 +12,7 @@ from mindist.adaptation import (
     reweighted_search,
     search,
 )
-from mindist.adaptation.reweight import heavier
+from mindist.adaptation.block import heavier
 from mindist.adaptation.weights import take_weights
 from mindist.tasks import GaussianTask
 

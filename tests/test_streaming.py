@@ -9,11 +9,10 @@ import torch
 
 from exact_models import normal
 from mindist import MinimumDistance, Search
+from mindist.adaptation.search import View
 from mindist.adaptation.starts import Bank
-from mindist.adaptation.view import View
 from mindist.decoders import RidgeDecoder
-from mindist.decoders.normal_equations import Gram, Moments, RidgePath
-from mindist.decoders.ridge import begin_together
+from mindist.decoders.ridge import Gram, Moments, RidgePath, begin_together
 from mindist.features import stream
 from mindist.features.stream import Reservoir
 

@@ -5,8 +5,8 @@ import torch
 
 from exact_models import normal
 from mindist import MinimumDistance
-from mindist.detection import regression as module
-from mindist.detection.regression import SummaryRegression
+from mindist.detection import statistics as module
+from mindist.detection.statistics import SummaryRegression
 
 
 @pytest.fixture(scope="module")

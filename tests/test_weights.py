@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from exact_models import LocationDecoder, features, normal
-from mindist.adaptation.own_kernel import OwnKernel
 from mindist.adaptation.weights import (
     LEAST_MASS,
     Fit,
     Observations,
+    OwnKernel,
     copies,
     multiplicity,
 )
@@ -51,7 +51,7 @@ def test_own_density_is_the_mean_kernel():
 
 def test_own_density_of_many_is_over_every_third_and_the_one_itself(monkeypatch):
     """10 observations, at most 4 of them: 0, 3, 6 and 9."""
-    monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", 4)
+    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", 4)
     x = normal(2, 10, 2)
     expected = torch.empty(2, 10).double()
     for b, data in enumerate(x):
@@ -63,10 +63,10 @@ def test_own_density_of_many_is_over_every_third_and_the_one_itself(monkeypatch)
 
 @pytest.mark.parametrize("limit", [4, 1_000])
 def test_own_density_does_not_depend_on_blocks(monkeypatch, limit):
-    monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", limit)
+    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", limit)
     x = normal(5, 10, 2)
     at_once = own_density(x, 0.8)
-    monkeypatch.setattr("mindist.adaptation.own_kernel.BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr("mindist.adaptation.weights.BLOCK_ELEMENTS", 1)
     torch.testing.assert_close(own_density(x, 0.8), at_once, rtol=1e-14, atol=0)
 
 
@@ -259,9 +259,9 @@ def test_what_goes_through_the_kernel(monkeypatch):
     k = torch.exp(-torch.cdist(x, x).square() / (2 * 0.8**2))
     torch.testing.assert_close(through_kernel(x, 0.8, value), k @ value)
     assert through_kernel(x[:0], 0.8, value[:0]).shape == (0, 9, 3)
-    monkeypatch.setattr("mindist.adaptation.own_kernel.BLOCK_ELEMENTS", 1)
+    monkeypatch.setattr("mindist.adaptation.weights.BLOCK_ELEMENTS", 1)
     torch.testing.assert_close(through_kernel(x, 0.8, value), k @ value)
-    monkeypatch.setattr("mindist.adaptation.own_kernel.MAX_OWN", 3)  # of 0, 3 and 6, for all nine
+    monkeypatch.setattr("mindist.adaptation.weights.MAX_OWN", 3)  # of 0, 3 and 6, for all nine
     every = torch.zeros(2, 9, 3).double()
     every[:, ::3] = 3 * (k @ value)[:, ::3]
     torch.testing.assert_close(through_kernel(x, 0.8, value), every)

@@ -67,7 +67,7 @@ def pack(value: Any) -> State:
     """Return the settings and the tensors of a dataclass, ready for `storage.write_artefact`.
 
     Example:
-        >>> from mindist.decoders.standardise import Standardiser
+        >>> from mindist.decoders.ridge import Standardiser
         >>> pack(Standardiser(torch.zeros(2), torch.ones(2)))
         ({}, {'centre': tensor([0., 0.]), 'scale': tensor([1., 1.])})
     """
@@ -124,7 +124,7 @@ def moved(value: T, device: torch.device) -> T:
     Dataclasses, tuples and networks are followed; an object with a method `to` is copied first.
 
     Example:
-        >>> from mindist.decoders.standardise import Standardiser
+        >>> from mindist.decoders.ridge import Standardiser
         >>> moved(Standardiser(torch.zeros(2), torch.ones(2)), torch.device("meta")).scale.device
         device(type='meta')
     """

@@ -4,17 +4,13 @@ May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `m
 `mindist.summarise`, `mindist.checks`, `mindist.protocols`.
 """
 
-from mindist.adaptation.cloud import Cloud
-from mindist.adaptation.efficiency import efficient_bandwidth
+from mindist.adaptation.block import reweighted_search
 from mindist.adaptation.influence import Derivatives, Influence, Response, influence
 from mindist.adaptation.noise import MAX_DATASETS, NUM_POINTS, SummaryNoise, spread
 from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
-from mindist.adaptation.options import Search
-from mindist.adaptation.recovery import choose_representation
-from mindist.adaptation.reweight import reweighted_search
-from mindist.adaptation.search import Problem, search
-from mindist.adaptation.starts import Bank
-from mindist.adaptation.view import View
+from mindist.adaptation.recovery import choose_representation, efficient_bandwidth
+from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.starts import Bank, Cloud
 from mindist.adaptation.weights import Observations, multiplicity
 from mindist.result import Adaptation, Detection, Status
 

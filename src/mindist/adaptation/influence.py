@@ -51,7 +51,7 @@ import torch
 from torch import Tensor
 
 from mindist.adaptation.objective import EmbeddingDistance
-from mindist.adaptation.view import View
+from mindist.adaptation.search import View
 from mindist.adaptation.weights import Observations
 
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries

@@ -9,7 +9,7 @@ With :math:`\mu(s) = h(s) W + b` and the thin SVD :math:`W = U \Sigma V^\top`,
 so that least squares runs in as many residuals as :math:`W` has rank, exactly. A decoder in a
 basis of cosines has second derivatives for free, and takes Newton's steps (`Cosines`): 5.5 on
 average on contaminated OUP data, where those of Gauss and Newton are 20. The term that keeps the
-summary near simulated ones (`mindist.adaptation.cloud`) adds :math:`d_s` residuals.
+summary near simulated ones (`mindist.adaptation.starts`) adds :math:`d_s` residuals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from mindist.adaptation.cloud import Cloud
+from mindist.adaptation.starts import Cloud
 from mindist.protocols import CosineDecoder, Decoder
 from mindist.solvers import gauss_newton
 from mindist.solvers.newton import Quadratic

@@ -1,4 +1,5 @@
-r"""The search for the minimum-distance summary.
+r"""The search for the minimum-distance summary: its options, one kernel's view of the simulations,
+and what it finds.
 
 .. math:: s^\star = \arg\min_s \| \mu(s) - \bar z_{obs} \|_2^2 \quad \text{(equation 2)}, \qquad
     \text{or} \quad s^\star = \arg\min_s -\tfrac{1}{N} \textstyle\sum_n \log q(\tilde x_n \mid s)
@@ -10,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mindist.adaptation.cloud import Cloud
-from mindist.adaptation.objective import EmbeddingDistance
-from mindist.adaptation.options import Search
-from mindist.adaptation.starts import starting_points
-from mindist.adaptation.view import View
+from mindist import checks
+from mindist.adaptation.objective import Cosines, EmbeddingDistance, ReducedHead
+from mindist.adaptation.starts import NAMES, Bank, Cloud, Start, starting_points
 from mindist.adaptation.weights import in_order
-from mindist.protocols import DensityDecoder
+from mindist.protocols import CosineDecoder, Decoder, DensityDecoder
 from mindist.result import Status
 from mindist.solvers import (
     Solution,
@@ -31,6 +32,173 @@ from mindist.solvers import (
     lbfgs,
 )
 from mindist.solvers.newton import Quadratic
+
+SOLVERS = ("levenberg-marquardt", "lbfgs", "gradient-descent", "adam")
+DIVERGENCES = ("mmd", "kl")
+STAY, REWEIGHT = 0.03, 6  # docs/robustness.md has the errors with other values
+# Contaminated Gaussian data have a feedback of .5 (95%: .66), those with half as much noise again
+# as the model .78, OUP .02 and SIR .13 (docs/robustness.md).
+FEEDBACK = 0.7
+MOST = 10_000  # starts, restarts, rounds of weights: more would not come to an end
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search for the adapted summary.
+
+    Arguments:
+        solver: `"levenberg-marquardt"` (all datasets and starts at once), `"lbfgs"` (the paper's),
+            `"gradient-descent"` (Algorithm 1) or `"adam"` (the paper's for density decoders, with
+            fresh draws at every step).
+        starts: Any of `"cloud"`, `"observed"`, `"nearest"`, `"mean"`, `"perturbed"`, or vectors of
+            length d_s.
+        restarts: How many perturbed copies of the first start to search from as well.
+        divergence: `"mmd"`, or `"kl"` for the maximum-likelihood variant, which needs a density
+            decoder and is not robust.
+        stay: Weight of the term that keeps the summary near those of simulations with similar
+            embeddings, in units of the decoder's held-out error; 0 leaves it out (the paper). By
+            default 0.03; 0 with Adam and with the KL divergence.
+        reweight: Rounds of weighing observations by the ratio of the model's density to the data's
+            own and searching again; 0 for none (the paper). By default 6; 0 with Adam and with the
+            KL divergence.
+        feedback: The largest feedback of weights on the summary with which they are used
+            (`mindist.adaptation.influence`).
+        distinct: Whether copies of one observation count as one in a search with weights, where
+            simulations have none and they are few (`mindist.adaptation.weights.copies`).
+
+    Example:
+        >>> Search(solver="newton")
+        Traceback (most recent call last):
+        ...
+        ValueError: solver: expected one of 'levenberg-marquardt', 'lbfgs', ..., got 'newton'.
+    """
+
+    solver: str = "levenberg-marquardt"
+    starts: tuple[Start, ...] = ("cloud",)
+    restarts: int = 0
+    divergence: str = "mmd"
+    stay: float = -1.0
+    reweight: int = -1
+    feedback: float = FEEDBACK
+    distinct: bool = True
+
+    def __post_init__(self) -> None:
+        checks.choice(self.solver, SOLVERS, "solver")
+        checks.choice(self.divergence, DIVERGENCES, "divergence")
+        values = {
+            "stay": checks.number(self.stay, "stay", "a number of at least 0"),
+            "feedback": checks.number(self.feedback, "feedback", "a number of at least 0"),
+            "reweight": checks.integer(self.reweight, "reweight"),
+            "restarts": checks.integer(self.restarts, "restarts"),
+            "distinct": checks.flag(self.distinct, "distinct"),
+            "starts": _frozen(self.starts),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if not 0 < len(self.starts) <= MOST or not 0 <= self.restarts <= MOST:
+            raise ValueError(
+                f"starts, restarts: expected 1 to {MOST:,} starts and 0 to {MOST:,} restarts, got "
+                f"{len(self.starts):,} starts and restarts={self.restarts}."
+            )
+        plain = self.divergence == "kl" or self.solver == "adam"
+        if self.stay == -1:
+            object.__setattr__(self, "stay", 0.0 if plain else STAY)
+        if self.reweight == -1:
+            object.__setattr__(self, "reweight", 0 if plain else REWEIGHT)
+        if not (
+            0 <= self.stay < float("inf") and 0 <= self.reweight <= MOST and self.feedback >= 0
+        ):
+            raise ValueError(
+                f"stay, reweight, feedback: expected numbers of at least 0, a finite stay, and at "
+                f"most {MOST:,} rounds of reweighting, got stay={self.stay!r}, "
+                f"reweight={self.reweight!r}, feedback={self.feedback!r}."
+            )
+        if self.divergence == "kl" and self.solver == "levenberg-marquardt":
+            raise ValueError(
+                "solver: the KL divergence is not a sum of squares; expected 'adam', "
+                "'lbfgs' or 'gradient-descent', got 'levenberg-marquardt'."
+            )
+
+    @property
+    def least_squares(self) -> bool:
+        """Return whether a sum of squares is minimised as such."""
+        return self.solver == "levenberg-marquardt"
+
+
+def _frozen(starts: Any) -> tuple[Start, ...]:
+    """Names and vectors, as tuples."""
+    try:
+        given = [starts] if isinstance(starts, str) else list(starts)
+        found = [start if isinstance(start, str) else tuple(start) for start in given]
+    except TypeError:
+        raise TypeError(
+            f"starts: expected names out of {', '.join(NAMES)}, or vectors of length d_s, got "
+            f"{starts!r}."
+        ) from None
+    numbers = "names or vectors of numbers, one for each summary"
+    return tuple(
+        checks.choice(start, NAMES, "starts")
+        if isinstance(start, str)
+        else tuple(checks.number(value, "starts", numbers) for value in start)
+        for start in found
+    )
+
+
+@dataclass(frozen=True)
+class View:
+    """Decoder, bank and error, learned from simulations through one kernel.
+
+    Arguments:
+        decoder: From a summary to the mean embedding of its datasets.
+        bank: Simulated summaries and embeddings, to start from and to stay near.
+        error: Mean squared distance of simulations that the decoder has not seen.
+    """
+
+    decoder: Decoder
+    bank: Bank
+    error: float
+
+    @cached_property
+    def head(self) -> ReducedHead | Cosines:
+        """The decoder's cosines if it has such a basis, else its last layer cut to its rank."""
+        if isinstance(self.decoder, CosineDecoder):
+            return Cosines.of(self.decoder, self.bank.likeness.directions)
+        return ReducedHead.of(self.decoder.weight)
+
+    @torch.no_grad()
+    def decode(self, s: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """The mean embeddings `(B, K)` of summaries `(B, d_s)`, float64 or float32."""
+        if dtype == torch.float32 and isinstance(self.head, Cosines):
+            return self.head(s.double(), dtype) + self.single[1]
+        return self.decoder(s.double()).to(dtype)
+
+    @torch.no_grad()
+    def decode_with_slopes(self, s: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The same, with derivatives `(B, d_s, K)`."""
+        basis, slopes = self.decoder.basis_and_jacobian(s)
+        weight, bias = (
+            self.single if dtype == torch.float32 else (self.decoder.weight, self.decoder.bias)
+        )
+        made = torch.cat([basis[:, None], slopes.mT], 1).to(weight.dtype) @ weight
+        return made[:, 0] + bias, made[:, 1:]
+
+    @cached_property
+    def single(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the decoder in float32."""
+        return self.decoder.weight.float(), self.decoder.bias.float()
+
+    def cloud(self, options: Search, z_bar: Tensor) -> Cloud | None:
+        """Where datasets with embeddings like `(B, K)` have their summaries, if it matters."""
+        if not (options.stay and self.error > 0) and "cloud" not in options.starts:
+            return None
+        return self.bank.cloud(z_bar)
+
+    def objective(self, options: Search, z_bar: Tensor, cloud: Cloud | None) -> EmbeddingDistance:
+        """Return the objective of a search for embeddings `(B, K)` with these clouds."""
+        stay = options.stay * max(self.error, 0.0)  # a perfect fit may have an error of -1e-17
+        head = self.head if options.least_squares else None
+        return EmbeddingDistance(self.decoder, z_bar, cloud, stay, head)
+
 
 ADAM_STEP = 0.05  # in standard deviations of the simulated summaries
 BLOCK_BYTES = 2**27  # of Jacobians held at once
@@ -241,4 +409,4 @@ def _in_blocks(objective: EmbeddingDistance, starts: Tensor, dataset: Tensor) ->
     return Solution(*joined)
 
 
-__all__ = ["Found", "Problem", "search"]
+__all__ = ["Found", "Problem", "Search", "View", "search"]

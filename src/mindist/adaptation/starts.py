@@ -1,11 +1,22 @@
-r"""Where the search starts.
+r"""Where a search starts, and the simulated summaries that it stays near.
 
-`"observed"` is the paper's start, :math:`s_0 = f(\tilde x)`; it may lie hundreds of standard
-deviations outside the simulated summaries, where no decoder can be trusted. `"nearest"` is the
-summary of the simulated dataset whose embedding is nearest to the observed one, found by one
+**Staying near.** Summaries of simulations may fill a thin surface; off it, decoder and posterior
+extrapolate. With the mean :math:`m` and covariance :math:`C` of the k simulated summaries whose
+embeddings have the largest cosine with the data's, the search minimises
+
+.. math:: \| \mu(s) - \bar z \|^2 + \lambda\, (s - m)^\top C^{-1} (s - m), \qquad
+    \lambda = c \; \mathbb{E} \| \mu(S) - \bar z \|^2 .
+
+Were the residuals Gaussian with equal variance in each of :math:`1/c` directions, and the summary's
+prior that of the cloud, the minimiser would be the posterior mode of the summary given the
+embedding. The cosine ignores the mass that contamination takes from an embedding.
+
+**Starts.** `"observed"` is the paper's start, :math:`s_0 = f(\tilde x)`; it may lie hundreds of
+standard deviations outside the simulated summaries, where no decoder can be trusted. `"nearest"` is
+the summary of the simulated dataset whose embedding is nearest to the observed one, found by one
 matrix product; `"cloud"` is the mean summary of the 50 whose embeddings have the largest cosine
-with it (`mindist.adaptation.cloud`). `"mean"`, `"perturbed"`, a given vector and restarts follow
-the paper's initialisation ablation.
+with it. `"mean"`, `"perturbed"`, a given vector and restarts follow the paper's initialisation
+ablation.
 """
 
 from __future__ import annotations
@@ -19,12 +30,121 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation.cloud import Cloud, Likeness
+from mindist.directions import leading_directions
+
+NUM_NEIGHBOURS = 50
+NUM_DIRECTIONS = 64
+RELATIVE_RIDGE = 1e-3  # of the covariance of the cloud, against directions without spread
+LEAST_VARIANCE = 1e-12  # a summary that is equal in the whole cloud may move by 1e-6 of its spread
+BLOCK_ELEMENTS = 2**18  # cosines at once, 1 MB
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Where simulations with similar embeddings have their summaries.
+
+    Arguments:
+        centre: Means `(B, d_s)`.
+        whitener: Matrices `(B, d_s, d_s)` whose squared product with (s - m) is the penalty.
+
+    Example:
+        >>> s = torch.tensor([[[0.0], [2.0]]]).double()
+        >>> cloud = Cloud.of(s, torch.ones(1).double())
+        >>> cloud.centre, (cloud.whitener * (2 - cloud.centre)).square().round(decimals=2)
+        (tensor([[1.]], dtype=torch.float64), tensor([[[1.]]], dtype=torch.float64))
+    """
+
+    centre: Tensor
+    whitener: Tensor
+
+    @classmethod
+    def of(cls, s: Tensor, scale: Tensor) -> Cloud:
+        """From the summaries `(B, k, d_s)` of the nearest simulations, float64.
+
+        Arguments:
+            s: The summaries.
+            scale: Standard deviations `(d_s,)` of all simulated summaries.
+        """
+        scale = torch.where(scale > 0, scale, 1.0)
+        centre = s.mean(1)
+        offset = (s - centre[:, None]) / scale
+        covariance = offset.transpose(1, 2) @ offset / s.shape[1]
+        variance = covariance.diagonal(dim1=1, dim2=2)
+        added = RELATIVE_RIDGE * variance + LEAST_VARIANCE
+        factor = torch.linalg.cholesky(covariance + torch.diag_embed(added))
+        unit = torch.eye(s.shape[2], dtype=s.dtype, device=s.device).expand_as(factor)
+        inverse = torch.linalg.solve_triangular(factor, unit, upper=False)
+        return cls(centre, inverse / scale)
+
+    @classmethod
+    def around(cls, z_bar: Tensor, likeness: Likeness, s: Tensor, scale: Tensor) -> Cloud:
+        """Gather the simulations whose embeddings are most like others.
+
+        Arguments:
+            z_bar: The others, `(B, K)`.
+            likeness: Of the simulations.
+            s: Their summaries `(m, d_s)`, float64.
+            scale: Standard deviations `(d_s,)` of all simulated summaries, 1 where that is 0.
+        """
+        return cls.of(s[likeness.most(z_bar)], scale)
+
+    def __getitem__(self, index: Tensor) -> Cloud:
+        """The clouds of some datasets."""
+        return Cloud(self.centre[index], self.whitener[index])
+
+    def updated(self, index: Tensor, other: Cloud) -> Cloud:
+        """The same with the clouds at `index` replaced."""
+        return Cloud(
+            self.centre.index_copy(0, index, other.centre),
+            self.whitener.index_copy(0, index, other.whitener),
+        )
+
+    def residual(self, s: Tensor, problem: Tensor) -> Tensor:
+        """Whitened offsets `(n, d_s)` of summaries from the clouds of the problems `(n,)`."""
+        offset = (s - self.centre[problem])[..., None]
+        return (self.whitener[problem] @ offset).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class Likeness:
+    r"""Which simulated embeddings have the largest cosine with others, in their leading directions.
+
+    Beyond the leading directions of all simulated embeddings each has little but sampling noise:
+    with 64 of them, what is left out of the squared norm is at most .005 on the paper's tasks.
+
+    Arguments:
+        directions: Orthonormal, `(K, q)`, float32.
+        unit: Simulated embeddings of norm 1, in these directions, `(m, q)`, float32.
+
+    Example:
+        >>> z_bar = torch.tensor([[1.0, 0.0], [2.0, 2.0], [0.0, 5.0]])
+        >>> Likeness.of(z_bar).most(torch.tensor([[0.1, 0.9]]), 2)
+        tensor([[2, 1]])
+    """
+
+    directions: Tensor
+    unit: Tensor
+
+    @classmethod
+    def of(cls, z_bar: Tensor) -> Likeness:
+        """Build from simulated embeddings `(m, K)`."""
+        unit = torch.nn.functional.normalize(z_bar.float(), dim=1)
+        directions = leading_directions(unit, NUM_DIRECTIONS)
+        return cls(directions, unit @ directions)
+
+    def most(self, z_bar: Tensor, num: int = NUM_NEIGHBOURS) -> Tensor:
+        """Indices `(B, k)` of the k simulations with the largest cosine to embeddings `(B, K)`."""
+        rows = max(1, BLOCK_ELEMENTS // len(self.unit))
+        seen = z_bar.float() @ self.directions
+        num = min(num, len(self.unit))
+        index = [(z @ self.unit.T).topk(num, dim=1).indices for z in seen.split(rows)]
+        return torch.cat(index) if index else torch.empty(0, num, dtype=torch.long)
+
 
 Start = str | tuple[float, ...]
 NAMES = ("observed", "nearest", "cloud", "mean", "perturbed")
 MAX_BANK = 10_000  # a start only has to fall into the right basin; 20 MB at K = 512
-BLOCK_ELEMENTS = 2**24
+NEAREST_ELEMENTS = 2**24
 
 
 @dataclass(frozen=True)
@@ -59,7 +179,7 @@ class Bank:
     def nearest(self, z_bar: Tensor) -> Tensor:
         """Summaries `(B, d_s)` of the datasets nearest to embeddings `(B, K)`."""
         half_norm = self.z_bar.square().sum(1) / 2
-        rows = max(1, BLOCK_ELEMENTS // len(self.s))
+        rows = max(1, NEAREST_ELEMENTS // len(self.s))
         index = [(half_norm - z @ self.z_bar.T).argmin(1) for z in z_bar.float().split(rows)]
         return self.s[torch.cat(index)] if index else self.s[:0]
 
@@ -124,3 +244,6 @@ def starting_points(
             points.append(checks.start_vector(vector, s_obs.shape[1]).expand_as(s_obs))
     points += [perturbed(points[0]) for _ in range(restarts)]
     return torch.stack(points, dim=1)
+
+
+__all__ = ["NUM_NEIGHBOURS", "Cloud", "Likeness"]

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from mindist.decoders.standardise import ROUNDING, Standardiser
+from mindist.decoders.ridge import ROUNDING, Standardiser
 from mindist.features.fourier import FourierFeatures
 from mindist.protocols import FeatureMap
 from mindist.schema import UNSTORED, Record

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from mindist.decoders.standardise import Standardiser
+from mindist.decoders.ridge import Standardiser
 from mindist.protocols import FeatureMap
 from mindist.schema import INLINE, UNSTORED
 

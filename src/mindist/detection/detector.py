@@ -2,7 +2,7 @@ r"""The default detector: two kernels and the summary itself, as one test of exa
 
 Of each kernel the scaled and the Mahalanobis distance, then how far the summary lies from simulated
 ones, and the Mahalanobis distance of the summary from what the embedding says of it
-(`mindist.detection.regression`). The last counts only for datasets of as many observations as the
+(`mindist.detection.statistics`). The last counts only for datasets of as many observations as the
 simulations have: how much an embedding says of a summary depends on that number.
 """
 
@@ -17,8 +17,12 @@ import torch
 from torch import Tensor
 
 from mindist.detection.null import CombinedTest
-from mindist.detection.regression import SummaryRegression
-from mindist.detection.statistics import Mahalanobis, ResidualStatistics, SummaryOutlyingness
+from mindist.detection.statistics import (
+    Mahalanobis,
+    ResidualStatistics,
+    SummaryOutlyingness,
+    SummaryRegression,
+)
 
 KERNELS = ("wide", "local")
 REGRESSED = "regressed summary"

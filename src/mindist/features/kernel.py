@@ -15,7 +15,7 @@ as in the appendix "Further Experimental Details" of the paper. A multiple of it
 `"0.5 median"`, trades clean efficiency for robustness: a narrower kernel forgets outliers sooner
 and uses less of each clean observation (docs/method.md, "Bandwidth"). `"95% efficient"` asks for
 the narrowest kernel that keeps 95% of the clean efficiency, which takes summaries and a search
-(`mindist.adaptation.efficiency`): here it is only read.
+(`mindist.adaptation.recovery`): here it is only read.
 
 Reference: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), equations 3 and 5.
 """

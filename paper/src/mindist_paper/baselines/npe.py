@@ -26,7 +26,7 @@ from sbi.inference.posteriors.posterior_parameters import FilteredDirectPosterio
 from sbi.neural_nets import posterior_nn
 from torch import Tensor, nn
 
-from mindist.decoders.standardise import Standardiser
+from mindist.decoders.ridge import Standardiser
 from mindist.posteriors.guards import quiet, seeded
 from mindist.posteriors.sbi_bridge import split_embedding
 from mindist.posteriors.sbi_training import HARMLESS, NoTracker, train_npe

@@ -33,7 +33,7 @@ from sbi.inference import MarginalTrainer
 from torch import Tensor
 
 from mindist import checks
-from mindist.decoders.standardise import Standardiser
+from mindist.decoders.ridge import Standardiser
 from mindist.posteriors.guards import quiet, seeded, warn_user
 from mindist.posteriors.queries import Conditions
 from mindist.posteriors.sbi_training import HARMLESS, NoTracker

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.decoders.standardise import Standardiser
+from mindist.decoders.ridge import Standardiser
 from mindist.features.kernel import median_distance
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.sbi_bridge import EmbeddingSummary
