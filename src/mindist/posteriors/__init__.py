@@ -1,15 +1,15 @@
 """`RobustPosterior`, `watch`, and one bridge file for each foreign library.
 
 In the order of the data: `robust.py` adapts and asks (`queries.py`, `truncation.py`) through the
-protocol of `backend.py`. A library such as sbi is imported in its bridge and nowhere
-else, and only once one of its posteriors is wrapped.
+protocol of `backend.py`. A library such as sbi is imported in its bridge and nowhere else, and only
+once one of its posteriors is wrapped.
 May import: torch, NumPy, tqdm, `mindist.minimum_distance` and the layers below it; a bridge also
 imports its library.
 """
 
 from mindist.posteriors.backend import Backend, Component
-from mindist.posteriors.callable_bridge import CallablePosterior
-from mindist.posteriors.pickled import load_pickled_posterior
+from mindist.posteriors.flow_bridge import CallablePosterior
+from mindist.posteriors.guards import load_pickled_posterior
 from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.watching import MisspecificationWarning, watch
 

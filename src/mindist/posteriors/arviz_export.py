@@ -1,6 +1,6 @@
 """Posterior samples and all that belongs to them as ArviZ data, to be plotted or saved as NetCDF.
 
-This file is the only one that imports ArviZ, when it is asked for. The groups are ArviZ's own:
+The groups are ArviZ's own:
 
 - `posterior`: the parameters by name, `(chain, draw)`
 - `sample_stats`: `lp`, the log-probability of each draw, where the posterior has one
@@ -30,15 +30,12 @@ from mindist import checks
 from mindist.adaptation import Adaptation
 from mindist.posteriors.queries import Conditions
 from mindist.protocols import Array
-from mindist.simulation.calls import Call, Data, borrowed_globals, draw_seed
+from mindist.simulation.calls import predict_data
 
 if TYPE_CHECKING:
     from mindist.posteriors.robust import RobustPosterior
 
-AT = ("adapted", "observed")
-PREDICTIVE = 2**30  # the first number of these seeds, which no chunk of a bank has
-Variable = tuple[tuple[str, ...], NDArray[Any]]
-"""Names of the axes, and values."""
+Variable = tuple[tuple[str, ...], NDArray[Any]]  # names of the axes, and values
 
 
 def to_inference_data(
@@ -51,10 +48,10 @@ def to_inference_data(
     at: str = "adapted",
     seed: int | None = None,
 ) -> Any:
-    """Return an `arviz.InferenceData`; arguments as of `RobustPosterior.to_arviz`."""
+    """Return an `arviz.InferenceData`; arguments as in `RobustPosterior.to_arviz`."""
     arviz, xarray = _need("arviz"), _need("xarray")
     checks.positive(num_samples, "num_samples")
-    checks.choice(at, AT, "at")
+    checks.choice(at, ("adapted", "observed"), "at")
     names = _names(robust, names)
     result, conditions = robust.adapt(x), robust.conditions(x)
     if at == "observed":
@@ -72,40 +69,28 @@ def to_inference_data(
         log_prob = robust.queries.log_prob(theta, conditions)
         groups["sample_stats"] = {"lp": _draws(log_prob, first)}
     if simulator is not None:
-        predicted = _predictive(simulator, theta, tuple(data.shape[len(first) :]), seed)
+        seed = int(torch.randint(2**31, ())) if seed is None else seed
+        shape = tuple(data.shape[len(first) :])
+        predicted, error = predict_data(simulator, theta.flatten(0, 1), shape, seed)
+        if error:
+            raise ValueError(
+                "simulator: expected a dataset as observed for each parameter vector drawn from "
+                f"the posterior, got: {error}"
+            )
+        predicted = predicted.reshape(*theta.shape[:2], *shape)
         groups["posterior_predictive"] = {"x": _draws(predicted, axes)}
     attributes = {
         "inference_library": "mindist",
         "inference_library_version": version("mindist"),
         "queried_at": f"{'minimum-distance' if at == 'adapted' else 'observed'} summaries",
     }
-    datasets = {}
-    for group, variables in groups.items():
-        plain = xarray.Dataset(variables, attrs=attributes)
-        datasets[group] = plain.assign_coords({d: range(n) for d, n in plain.sizes.items()})
-    return arviz.InferenceData(**datasets)
-
-
-def _predictive(
-    simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int | None
-) -> Tensor:
-    """Simulate datasets `(S, B, N, *event)`, one for each draw `(S, B, d_theta)`."""
-    seed = int(torch.randint(2**31, ())) if seed is None else seed
-    call, rows = Call(simulator, shape[0], tuple(shape[1:])), theta.detach().cpu().flatten(0, 1)
-    with borrowed_globals(), torch.no_grad():
-        together = call(rows, draw_seed(seed, PREDICTIVE), len(rows))
-        if isinstance(together, Data):
-            return torch.from_numpy(together.x).reshape(*theta.shape[:2], *shape)
-        x = []
-        for index, one in enumerate(rows):
-            made = call(one, draw_seed(seed, PREDICTIVE, index), None)
-            if not isinstance(made, Data):
-                raise ValueError(
-                    "simulator: expected a dataset as observed for each parameter vector drawn "
-                    f"from the posterior, got: {made.error}"
-                )
-            x.append(torch.from_numpy(made.x))
-    return torch.stack(x).reshape(*theta.shape[:2], *shape)
+    datasets = {name: xarray.Dataset(group, attrs=attributes) for name, group in groups.items()}
+    return arviz.InferenceData(
+        **{
+            name: dataset.assign_coords({axis: range(n) for axis, n in dataset.sizes.items()})
+            for name, dataset in datasets.items()
+        }
+    )
 
 
 def _draws(values: Tensor, dims: tuple[str, ...]) -> Variable:

@@ -15,21 +15,19 @@ one file that offers `bridge(posterior, example) -> Backend`, where `example` is
 from __future__ import annotations
 
 import importlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-FUNCTION = "mindist.posteriors.callable_bridge"
-"""The bridge of functions, and of objects with a method `sample`."""
+FLOWS = "mindist.posteriors.flow_bridge"
+"""The bridge of functions, of objects with a method `sample`, and of flows."""
 BRIDGES = {
     "sbi": "mindist.posteriors.sbi_bridge",
     "bayesflow": "mindist.posteriors.bayesflow_bridge",
-    "zuko": "mindist.posteriors.flow_bridge",
-    "lampe": "mindist.posteriors.flow_bridge",
-    "ili": FUNCTION,
+    **dict.fromkeys(("zuko", "lampe", "ili"), FLOWS),
 }
 """The bridge of each library, by the library's top-level package."""
 
@@ -111,10 +109,7 @@ def is_bounded(prior: Any) -> bool:
 def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
     """Return the backend of a posterior, from the bridge of the library that its class comes from.
 
-    Arguments:
-        posterior: A posterior over summaries of a library that has a bridge, an object with
-            `sample(shape, x)`, or a function `f(s, n)`.
-        example: A simulated summary `(1, d_s)`, for posteriors that do not say their sizes.
+    `example` is a simulated summary `(1, d_s)`, for posteriors that do not say their sizes.
     """
     name = bridge_of(posterior)
     if name is None:
@@ -125,17 +120,20 @@ def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
             f"function f(s, n) that draws n parameters given a summary, got {got}. Train "
             "one on (theta, summary(x)), for example with mindist.posteriors.sbi_bridge.train_npe."
         )
-    backend: Backend = importlib.import_module(name).bridge(posterior, example)
-    return backend
+    return importlib.import_module(name).bridge(posterior, example)
 
 
 def bridge_of(posterior: Any) -> str | None:
     """Return the module of the bridge for a posterior, or None."""
     if isinstance(posterior, type):
         return None
-    for base in type(posterior).__mro__:
-        package = base.__module__.partition(".")[0]
+    for package in packages(posterior):
         if package in BRIDGES:
             return BRIDGES[package]
     sampled = callable(getattr(posterior, "sample", None))
-    return FUNCTION if sampled or callable(posterior) else None
+    return FLOWS if sampled or callable(posterior) else None
+
+
+def packages(thing: Any) -> Iterator[str]:
+    """Yield the top-level packages that an object's class and its bases come from."""
+    return (base.__module__.partition(".")[0] for base in type(thing).__mro__)

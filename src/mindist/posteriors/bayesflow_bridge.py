@@ -4,24 +4,17 @@ r"""The bridge to BayesFlow: its continuous approximators, workflows around them
     \text{ of a summary network } h .
 
 With a summary network, `learned_summary(workflow)` is the summary for `MinimumDistance`, a frozen
-copy, and the posterior is asked at the output of the network: through the workflow's own adapter,
-standardiser and inference network. Equal seeds give the draws of `workflow.sample(..., seed=seed)`,
-bit by bit, where the summary is the same.
+copy, and the posterior is asked at its output, through the workflow's own adapter, standardiser and
+inference network. Equal seeds give the draws of `workflow.sample(..., seed=seed)`, bit by bit.
 
-BayesFlow knows no prior and hence no support: no draw is rejected, unless the adapter constrains
-the parameters, which then holds by itself. Log-probabilities are those of the inference network;
-consistency models have none. They cannot be differentiated, since adapters work on NumPy arrays.
-
-Importing BayesFlow turns autograd off in the whole process. That is left as it was found here, and
-what needs gradients in mindist asks for them itself. This file is the only one that imports
-BayesFlow or Keras. What is taken from BayesFlow beyond its documented side is pinned by
-`tests/test_bayesflow_bridge.py` to 2.0.12.
+BayesFlow knows no prior and hence no support: no draw is rejected. Log-probabilities are those of
+the inference network, without gradients, since adapters work on NumPy arrays; consistency models
+have none. Importing BayesFlow turns autograd off in the whole process; importing this file does
+not. Private names of BayesFlow are pinned by `tests/test_bayesflow_bridge.py` to 2.0.12.
 
 On disk a workflow is its weights: nothing is pickled, and nothing that is read decides what runs.
-The workflow is built again by whoever loads it, as for training, and the stored weights are put
-into it. Stored beside them is one row of each variable, from which the adapter and the networks
-learn how wide they are. What `keras.saving.load_model` makes of Keras's own files, with its
-`safe_mode` left on, can be wrapped just as well.
+Whoever loads builds the workflow again, as for training. One row of each variable is stored too,
+from which the adapter and the networks learn how wide they are.
 """
 
 from __future__ import annotations
@@ -38,7 +31,7 @@ from torch import Tensor
 
 from mindist import storage
 from mindist.posteriors.backend import Backend
-from mindist.posteriors.callable_bridge import Density, PlainBackend
+from mindist.posteriors.flow_bridge import Density, PlainBackend
 from mindist.posteriors.guards import seed_for_others
 
 with torch.set_grad_enabled(torch.is_grad_enabled()):  # which BayesFlow sets to False
@@ -110,18 +103,13 @@ class BayesFlowDensity(Density):
         if self.learned:
             return s
         adapted = own.adapter(split_columns(s, self.conditions), strict=False)
-        conditions: Tensor = own.standardizer.maybe_standardize(
+        return own.standardizer.maybe_standardize(
             keras.ops.convert_to_tensor(adapted[CONDITIONS]), key=CONDITIONS, stage="inference"
         )
-        return conditions
 
 
 class LearnedSummary:
-    r"""A trained summary network :math:`h`, frozen: datasets `(B, N, *event)` to `(B, d_s)`.
-
-    Copies of the network, of its standardiser and of the adapter: training the workflow further
-    does not change it. Made by `learned_summary`.
-    """
+    r"""A copy of a trained summary network :math:`h`: datasets `(B, N, *event)` to `(B, d_s)`."""
 
     def __init__(
         self, approximator: Any, conditions: Callable[[Any], Mapping[str, Any]] | None = None
@@ -129,7 +117,7 @@ class LearnedSummary:
         self.network = copy.deepcopy(approximator.summary_network)
         self.standardizer = copy.deepcopy(approximator.standardizer)
         self.adapter = copy.deepcopy(approximator.adapter)
-        names = list(raw_widths(self.adapter, DATA, input_shapes(approximator)[DATA]))
+        names = summarised(approximator)
         if conditions is None and len(names) != 1:
             raise ValueError(
                 "conditions: expected a function from datasets to the summary variables "
@@ -149,8 +137,7 @@ class LearnedSummary:
         z = self.standardizer.maybe_standardize(
             keras.ops.convert_to_tensor(adapted[DATA]), key=DATA, stage="inference"
         )
-        s: Tensor = self.network(z)
-        return s.detach()
+        return self.network(z).detach()
 
 
 def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
@@ -194,8 +181,7 @@ def raw_conditions(posterior: Any) -> tuple[str | None, dict[str, int]]:
     density = BayesFlowDensity(trained(posterior))
     if not density.learned:
         return None, density.conditions
-    own = density.approximator
-    names = list(raw_widths(own.adapter, DATA, input_shapes(own)[DATA]))
+    names = summarised(density.approximator)
     if len(names) != 1:
         raise ValueError(
             "posterior: expected a BayesFlow workflow that summarises one variable, the data, got "
@@ -246,6 +232,11 @@ def raw_widths(adapter: Any, kind: str, shape: tuple[int, ...]) -> dict[str, int
     return {name: np.asarray(value).shape[-1] for name, value in inverse.items()}
 
 
+def summarised(approximator: Any) -> list[str]:
+    """Return the names of the user's variables that the summary network is given."""
+    return list(raw_widths(approximator.adapter, DATA, input_shapes(approximator)[DATA]))
+
+
 def split_columns(rows: Tensor, widths: Mapping[str, int]) -> dict[str, NDArray[Any]]:
     """Split the columns of `(B, d)` by name."""
     parts = rows.split(list(widths.values()), dim=-1)
@@ -253,8 +244,7 @@ def split_columns(rows: Tensor, widths: Mapping[str, int]) -> dict[str, NDArray[
 
 
 def _array(x: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = x.detach().cpu().numpy()
-    return array
+    return x.detach().cpu().numpy()
 
 
 # ------------------------------------------------------------------------------ files
@@ -268,11 +258,9 @@ def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
         posterior: What `RobustPosterior` takes, with or without a summary network.
     """
     approximator = trained(posterior)
-    shapes = input_shapes(approximator)
     weights = (variable.value.detach().clone() for variable in approximator.weights)
-    tensors: dict[str, Tensor] = {f"weight.{i}": value for i, value in enumerate(weights)}
-    for name, row in _example(approximator, shapes).items():
-        tensors[f"example.{name}"] = torch.as_tensor(row).clone()
+    tensors = {f"weight.{i}": value for i, value in enumerate(weights)}
+    tensors |= {f"example.{name}": row for name, row in _example(approximator).items()}
     config = {"inference_network": type(approximator.inference_network).__name__}
     storage.write_artefact(path, KIND, config, tensors)
 
@@ -303,16 +291,16 @@ def load_posterior(path: str | os.PathLike[str], posterior: Any) -> Any:
     return posterior
 
 
-def _example(approximator: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def _example(approximator: Any) -> dict[str, Tensor]:
     """Return one row of each of the user's variables, at the mean of those of training."""
     rows: dict[str, Any] = {}
-    for kind, shape in shapes.items():
+    for kind, shape in input_shapes(approximator).items():
         zero = torch.zeros(1, *shape[1:])
         mean = approximator.standardizer.maybe_standardize(
             zero, key=kind, stage="inference", forward=False
         )
         rows |= approximator.adapter({kind: mean.detach().cpu().numpy()}, inverse=True)
-    return {name: np.ascontiguousarray(row) for name, row in rows.items()}
+    return {name: torch.tensor(np.ascontiguousarray(row)) for name, row in rows.items()}
 
 
 def _fill(path: str | os.PathLike[str], approximator: Any, tensors: dict[str, Tensor]) -> None:

@@ -1,41 +1,278 @@
-r"""The bridge to estimators that give a distribution, :math:`s \mapsto q(\cdot \mid s)`, and files.
+r"""The bridge to posteriors of no library, to zuko's and lampe's flows, and weights on disk.
 
-zuko's flows and mixtures are such functions, and lampe's NPE and FMPE have one as `flow`. Neither
-library is imported: all that is asked for are a distribution's `sample` and `log_prob`.
+.. math:: p(\theta \mid s) = q(\theta \mid s)\, 1[\theta \in \mathrm{supp}\, p(\theta)] / Z(s) ,
 
-Neither library knows of a prior, so no draw is rejected. Wrap
-`CallablePosterior(sample, log_prob, prior)` where a prior has bounds.
+with all of parameter space as the support where no prior is known. `Density` and `PlainBackend`
+do for any single density what `RobustPosterior` asks for beside drawing and evaluating it; the
+bridge to BayesFlow is built on them too. There are three kinds here:
 
-`save_weights` and `load_weights` are for all posteriors that are torch modules: zuko's, lampe's and
-ltu-ili's. Nothing is pickled, and nothing runs when weights are read. The architecture is not
-stored: whoever loads builds the network again, as in training, and its weights are replaced.
+- Functions, see `CallablePosterior`.
+- Objects with `sample(shape, x)` and perhaps `log_prob(theta, x)`, x being the summary: ltu-ili's
+  `LampeEnsemble` and its members, and many wrappers of one's own. ltu-ili rejects draws outside the
+  prior itself; where too few are inside it warns and returns draws from the prior instead.
+- Networks that give a distribution for each summary: zuko's flows and mixtures, lampe's NPE and
+  FMPE. Neither library is imported. Neither knows of a prior, so no draw is rejected; wrap
+  `CallablePosterior(sample, log_prob, prior)` where a prior has bounds.
+
+`save_weights` and `load_weights` are for all posteriors that are torch modules. Nothing is pickled,
+and nothing runs when weights are read. The architecture is not stored: whoever loads builds the
+network again, as in training, and its weights are replaced.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from mindist import storage
-from mindist.posteriors.backend import Backend
-from mindist.posteriors.callable_bridge import Density, over_summaries
-from mindist.posteriors.guards import no_options
+from mindist import checks, storage
+from mindist.posteriors.backend import Backend, is_bounded, packages
+from mindist.posteriors.guards import no_options, seed_for_others, seeded
 
+ASCENT_ITERATIONS = 1_000  # of Nelder and Mead's search, which takes some 100 for each parameter
 KIND = "NetworkWeights"
 Net = TypeVar("Net", bound=nn.Module)
 
 
-class FlowDensity(Density):
-    """The density that a network gives for each summary.
+class Density(ABC):
+    r"""One conditional density :math:`q(\theta \mid s)`, cut to the support of a prior if any."""
+
+    weight = 1.0
+
+    def __init__(
+        self, prior: Any = None, net: nn.Module | None = None, *, corrects_leakage: bool = True
+    ) -> None:
+        self.prior, self.net, self.corrects_leakage = prior, net, corrects_leakage
+        self.bounded = prior is not None and is_bounded(prior)
+
+    @property
+    def tensors(self) -> Iterable[Tensor] | None:
+        """The tensors that it computes with, or None where these are not known."""
+        return None if self.net is None else chain(self.net.parameters(), self.net.buffers())
+
+    @abstractmethod
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
+        """Draw `(num_samples, B, d_theta)` given summaries `(B, d_s)`."""
+
+    @abstractmethod
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """Return log q, `(S, B)`, of parameters `(S, B, d_theta)` given summaries `(B, d_s)`."""
+
+    def in_support(self, theta: Tensor, /) -> Tensor:
+        """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
+        if not self.bounded:
+            return torch.ones(theta.shape[:-1], dtype=torch.bool, device=theta.device)
+        inside: Tensor = self.prior.support.check(theta)
+        return inside.all(-1) if inside.dim() == theta.dim() else inside
+
+
+@dataclass(frozen=True)
+class PlainBackend:
+    """A posterior of one density; parameters have names where the library has them."""
+
+    density: Density
+    condition_shape: torch.Size
+    num_parameters: int
+    parameter_names: tuple[str, ...] | None = None
+
+    @property
+    def components(self) -> Sequence[Density]:
+        """The one component."""
+        return [self.density]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first of the density's tensors is."""
+        return next((t.device for t in self.density.tensors or ()), torch.device("cpu"))
+
+    @property
+    def version(self) -> Hashable:
+        """How often each tensor was changed in place; never the same where that is not known."""
+        tensors = self.density.tensors
+        return object() if tensors is None else tuple(t._version for t in tensors)
+
+    def sample_prior(self, num_samples: int) -> Tensor:
+        """Draw `(num_samples, d_theta)` from the prior; raise if there is none."""
+        if not hasattr(self.density.prior, "sample"):
+            raise ValueError(
+                "init_method: expected 'posterior' or parameters (n, d_theta), got 'prior', and "
+                "this posterior comes without a prior to draw from."
+            )
+        return self.density.prior.sample((num_samples,))
+
+    def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
+        """Return the mode `(1, d_theta)`, by Nelder and Mead's search from the best start.
+
+        Without gradients: a density may pass through NumPy, as BayesFlow's adapters do.
+        """
+        from scipy.optimize import minimize  # a tenth of a second that `import mindist` saves
+
+        iterations = checks.positive(options.pop("num_iter", ASCENT_ITERATIONS), "num_iter")
+        no_options(options)
+
+        def log_q(theta: Tensor) -> Tensor:
+            value = self.density.log_density(theta[:, None], s)[:, 0]
+            return value.detach().masked_fill(~self.density.in_support(theta), -torch.inf)
+
+        def loss(point: Any) -> float:
+            return -float(log_q(torch.as_tensor(point, dtype=start.dtype)[None].to(start.device)))
+
+        first = start[log_q(start).argmax()].cpu().numpy()
+        found = minimize(loss, first, method="Nelder-Mead", options={"maxiter": iterations})
+        return torch.as_tensor(found.x, dtype=start.dtype, device=start.device)[None]
+
+    def to(self, device: torch.device) -> None:
+        """Raise unless the posterior is there: what it computes on is for its owner to decide."""
+        if device != self.device:
+            raise ValueError(
+                f"device: this posterior computes on {self.device}, got {device}. Move it yourself "
+                "and wrap it again."
+            )
+
+
+def over_summaries(density: Density, example: Tensor | None) -> Backend:
+    """Return the backend of a density that does not say its sizes, from a draw at `(1, d_s)`."""
+    if example is None:
+        raise ValueError(
+            "mds: expected a fitted MinimumDistance, whose summaries show the sizes of this kind "
+            "of posterior, got one that is not fitted. Call fit(x_train) first."
+        )
+    with seeded(0), torch.no_grad():
+        try:
+            theta = density.draw(1, example)
+        except Exception as error:
+            raise ValueError(
+                "posterior: expected one that can be asked at a summary of length "
+                f"{example.shape[1]}, as MinimumDistance has it, got an error: {error}"
+            ) from error
+    return PlainBackend(density, example.shape[1:], theta.shape[-1])
+
+
+# ------------------------------------------------------------------------------ functions
+
+
+@dataclass(frozen=True)
+class CallablePosterior:
+    r"""A posterior over summaries made of functions.
+
+    `RobustPosterior(f, mds)` is short for `RobustPosterior(CallablePosterior(f), mds)`. Functions
+    get and give tensors or NumPy arrays; one that fails on a tensor is tried with an array.
+    Samples repeat where the function draws from torch's or NumPy's global generator, or has an
+    argument `seed`, which it then gets.
 
     Arguments:
-        net: The module that has the weights.
-        conditional: Maps summaries `(B, d_s)` to a distribution over `(B, d_theta)`.
+        sample: `f(s, n)`, draws `(n, d_theta)` given one summary `(d_s,)`; where `batched`, draws
+            `(n, B, d_theta)` given summaries `(B, d_s)`.
+        log_prob: `g(theta, s)`, log-densities `(S,)` of parameters `(S, d_theta)` given one summary
+            `(d_s,)`; where `batched`, `(S, B)` of `(S, B, d_theta)` given `(B, d_s)`.
+        prior: A distribution whose support cuts the draws; None keeps them all.
+        batched: Whether the functions take many summaries at once, which is faster.
+
+    Example:
+        >>> from mindist import MinimumDistance, RobustPosterior
+        >>> x = torch.randn(500, 1, 1) + 0.1 * torch.randn(500, 30, 1)
+        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+        >>> robust = RobustPosterior(lambda s, n: s + 0.02 * torch.randn(n, 1), mds)
+        >>> robust.sample((5,), x[0], seed=0).shape
+        torch.Size([5, 1])
     """
+
+    sample: Callable[..., Any]
+    log_prob: Callable[..., Any] | None = None
+    prior: Any = None
+    batched: bool = False
+
+
+class CallableDensity(Density):
+    """The density behind functions."""
+
+    def __init__(
+        self,
+        posterior: CallablePosterior,
+        net: nn.Module | None = None,
+        *,
+        corrects_leakage: bool = True,
+    ) -> None:
+        super().__init__(posterior.prior, net, corrects_leakage=corrects_leakage)
+        self.posterior, self._takes_seed = posterior, False
+        try:
+            signature = inspect.signature(posterior.sample)
+        except (TypeError, ValueError):  # written in C
+            return
+        self._takes_seed = "seed" in signature.parameters
+        try:
+            signature.bind("s", "n", **({"seed": 0} if self._takes_seed else {}))
+        except TypeError:
+            raise TypeError(
+                "posterior: expected a posterior over summaries from a library that has a bridge "
+                "(docs/bridges.md), or a function f(s, n) that draws n parameters given a summary, "
+                f"got a function of {signature}."
+            ) from None
+
+    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
+        """Draw `(num_samples, B, d_theta)`."""
+        if self.posterior.batched:
+            return self._draw(num_samples, s, (num_samples, len(s)), options)
+        parts = [self._draw(num_samples, one, (num_samples,), options) for one in s]
+        return torch.stack(parts, dim=1)
+
+    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+        """Return log q, `(S, B)`."""
+        log_prob = self.posterior.log_prob
+        if log_prob is None:
+            raise NotImplementedError(
+                "log_prob: this posterior can only draw samples. Wrap "
+                "CallablePosterior(sample, log_prob=...) to have log-probabilities as well."
+            )
+        if self.posterior.batched:
+            return _tensor(_call(log_prob, theta, s, **options), s, theta.shape[:-1], "log_prob")
+        values = [
+            _call(log_prob, t, one, **options) for t, one in zip(theta.unbind(1), s, strict=True)
+        ]
+        return torch.stack([_tensor(v, s, theta.shape[:1], "log_prob") for v in values], dim=1)
+
+    def _draw(self, num: int, s: Tensor, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        with seed_for_others() as seed:
+            own = {"seed": seed} if self._takes_seed else {}
+            theta = _call(self.posterior.sample, s, num, **own, **options)
+        return _tensor(theta, s, (*shape, None), "sample")
+
+
+def _call(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """Call a function with tensors, or with NumPy arrays where it fails on tensors."""
+    try:
+        return function(*given, **options)
+    except (AttributeError, TypeError, RuntimeError) as error:
+        arrays = [g.detach().cpu().numpy() if isinstance(g, Tensor) else g for g in given]
+        try:
+            return function(*arrays, **options)
+        except Exception:
+            raise error from None
+
+
+def _tensor(value: Any, like: Tensor, shape: tuple[int | None, ...], name: str) -> Tensor:
+    """Return what a function gave, of the dtype and on the device of the summaries."""
+    result = torch.as_tensor(value).to(like.device, like.dtype)
+    sizes = zip(result.shape, shape, strict=False)
+    if result.dim() != len(shape) or any(b is not None and a != b for a, b in sizes):
+        expected = ", ".join("d_theta" if size is None else str(size) for size in shape)
+        raise ValueError(
+            f"posterior: expected its function {name} to return shape ({expected}), got "
+            f"{tuple(result.shape)}."
+        )
+    return result
+
+
+class FlowDensity(Density):
+    """The density of a network; `conditional` maps `(B, d_s)` to a distribution `(B, d_theta)`."""
 
     def __init__(self, net: nn.Module, conditional: Callable[[Tensor], Any]) -> None:
         super().__init__(net=net)
@@ -44,27 +281,52 @@ class FlowDensity(Density):
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)`."""
         no_options(options)
-        theta: Tensor = self.conditional(s).sample(torch.Size((num_samples,)))
-        return theta
+        return self.conditional(s).sample(torch.Size((num_samples,)))
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
         """Return log q, `(S, B)`, differentiable in theta."""
         no_options(options)
-        log_q: Tensor = self.conditional(s).log_prob(theta)
-        return log_q
+        return self.conditional(s).log_prob(theta)
+
+
+def _sample(posterior: Any, s: Tensor, num: int, **options: Any) -> Tensor:
+    """Draw `(num, d_theta)` given one summary, by a posterior's own method."""
+    if "show_progress_bars" in inspect.signature(posterior.sample).parameters:
+        options["show_progress_bars"] = False
+    return torch.as_tensor(posterior.sample((num,), x=s, **options)).reshape(num, -1)
+
+
+def _log_prob(posterior: Any, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
+    """Return log-densities `(S,)` given one summary, by a posterior's own method."""
+    return torch.as_tensor(posterior.log_prob(theta, x=s, **options)).reshape(-1)
 
 
 def bridge(posterior: Any, example: Tensor | None) -> Backend:
-    """Return the backend of a network that gives distributions, as zuko's and lampe's do."""
-    of_zuko = any(base.__module__.startswith("zuko.") for base in type(posterior).__mro__)
-    conditional = posterior if of_zuko else getattr(posterior, "flow", None)
-    if not isinstance(posterior, nn.Module) or not callable(conditional):
-        raise TypeError(
-            "posterior: expected a conditional distribution of zuko, or an NPE or FMPE of lampe, "
-            f"got {type(posterior).__name__}. A ratio estimator has to be sampled by other means: "
-            "wrap a function f(s, n) that does it."
-        )
-    return over_summaries(FlowDensity(posterior, conditional), example)
+    """Return the backend of functions, of an object with `sample(shape, x)`, or of a flow."""
+    net = posterior if isinstance(posterior, nn.Module) else None
+    if libraries := {"zuko", "lampe"} & set(packages(posterior)):
+        conditional = posterior if "zuko" in libraries else getattr(posterior, "flow", None)
+        if net is None or not callable(conditional):
+            raise TypeError(
+                "posterior: expected a conditional distribution of zuko, or an NPE or FMPE of "
+                f"lampe, got {type(posterior).__name__}. A ratio estimator has to be sampled by "
+                "other means: wrap a function f(s, n) that does it."
+            )
+        return over_summaries(FlowDensity(net, conditional), example)
+    if isinstance(posterior, CallablePosterior):
+        return over_summaries(CallableDensity(posterior), example)
+    if not callable(getattr(posterior, "sample", None)):
+        return over_summaries(CallableDensity(CallablePosterior(posterior)), example)
+    prior, known = getattr(posterior, "prior", None), callable(getattr(posterior, "log_prob", None))
+    methods = CallablePosterior(
+        partial(_sample, posterior),
+        partial(_log_prob, posterior) if known else None,
+        prior if hasattr(prior, "support") else None,
+    )
+    return over_summaries(CallableDensity(methods, net, corrects_leakage=False), example)
+
+
+# ------------------------------------------------------------------------------ files
 
 
 def save_weights(path: str | os.PathLike[str], net: nn.Module) -> None:
@@ -105,14 +367,19 @@ def load_weights(path: str | os.PathLike[str], net: Net) -> Net:
         True
     """
     config, tensors = storage.read_artefact(path, KIND)
+    fill(net, tensors, "net", f"of the {config.get('network')} in {os.fspath(path)}")
+    return net
+
+
+def fill(net: nn.Module, state: dict[str, Tensor], name: str, where: str) -> None:
+    """Load stored weights into a network that has to be like the stored one."""
     try:
-        net.load_state_dict(tensors, strict=True)
+        net.load_state_dict(state, strict=True)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            "net: expected a network with the names and shapes of the weights of the "
-            f"{config.get('network')} in {os.fspath(path)}, got another one: {str(error)[:300]}"
+            f"{name}: expected a network with the names and shapes of the weights {where}, got "
+            f"another one, or the file is damaged: {str(error)[:300]}"
         ) from error
-    return net
 
 
 __all__ = ["load_weights", "save_weights"]

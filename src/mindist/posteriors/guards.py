@@ -1,20 +1,25 @@
-"""Guards around foreign code: threads take turns, seeds are borrowed, warnings are silenced.
+"""Guards around foreign code: threads take turns, seeds are borrowed, pickles need trust.
 
 A fitted `MinimumDistance` may be used by any number of threads at once. The library behind a
 posterior may not: it draws from torch's global generator, stores the condition of a query in the
 posterior, and what silences its warnings is shared as well. So threads take turns there. Adapting,
 which is most of the work, takes no turn.
+
+To unpickle is to run whatever program the file holds. This is the only file of mindist that does
+it, for posteriors that sbi's users have pickled, and only with `trust=True`.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import pickle
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,3 +103,37 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mindist"):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def load_pickled_posterior(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
+    """Load a posterior that was saved with `pickle.dump` or `torch.save`.
+
+    Warning:
+        With `trust=True` the file runs as a program, with your rights, before anything can be
+        checked. Say so only of files that you have made yourself, or got from someone you trust by
+        a way that nobody else could write to.
+
+    Arguments:
+        path: The file.
+        trust: Whether to run it.
+
+    Example:
+        >>> load_pickled_posterior("posterior.pkl")
+        Traceback (most recent call last):
+            ...
+        ValueError: trust: posterior.pkl is a pickle, and to load one is to run the program in it...
+    """
+    file = Path(path)
+    if trust is not True:
+        raise ValueError(
+            f"trust: {file} is a pickle, and to load one is to run the program in it: whoever "
+            "wrote the file can do with it all that you can do on this machine. If you made it "
+            "yourself, or trust whoever did and the way it came, pass trust=True. Then save it "
+            "anew with mindist.posteriors.sbi_storage.save_posterior, whose files run nothing."
+        )
+    if not file.is_file():
+        raise FileNotFoundError(f"path: there is no file {file}.")
+    content = file.read_bytes()
+    if content.startswith(b"PK\x03\x04"):  # as what torch.save writes does
+        return torch.load(file, map_location="cpu", weights_only=False)
+    return pickle.loads(content)

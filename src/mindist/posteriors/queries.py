@@ -4,12 +4,9 @@ r"""Queries of a posterior at summaries, some of them uncertain: samples, log-pr
     p(\theta) = \tfrac1J \textstyle\sum_j p(\theta \mid s_j) .
 
 The average is cut to the support of the prior as one density: a summary at which the posterior
-leaks counts for less, and cannot keep the others from being drawn from. The datasets of a batch
-whose summary is certain are asked for together and first, exactly as if there were no others; then
-the uncertain ones together.
-
-Results are remembered by the content of what they were computed from, so that none can outlive an
-input that was changed in place.
+leaks counts for less. Datasets whose summary is certain are asked for together and first, exactly
+as if there were no others. Results are remembered by the content of what they were computed from,
+so that none can outlive an input that was changed in place.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -43,25 +39,17 @@ from mindist.posteriors.truncation import (
 
 # Above this share of draws outside the prior's support, keeping them deserves a warning: sbi's.
 MANY_OUTSIDE = 0.05
-# Datasets, constants and modes remembered. A coverage check asks for the same few hundred or
-# thousand datasets first together, then one by one.
-CAPACITY = 4096
+CAPACITY = 4096  # datasets remembered: a coverage check asks for all together, then one by one
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The summaries at which to ask for B datasets.
+    """The summaries at which to ask for B datasets."""
 
-    Arguments:
-        s: One for each dataset, `(B, d_s)`.
-        uncertain: Which to average over `around` instead, `(B,)`.
-        around: The summaries to average over, `(B, J, d_s)`; J may be 0 where none is uncertain.
-    """
-
-    s: Tensor
-    uncertain: Tensor
-    around: Tensor
+    s: Tensor  # one for each dataset, (B, d_s)
+    uncertain: Tensor  # which to average over `around` instead, (B,)
+    around: Tensor  # the summaries to average over, (B, J, d_s)
 
     @classmethod
     def certain(cls, s: Tensor) -> Conditions:
@@ -85,10 +73,7 @@ class AveragedComponent:
         self.corrects_leakage, self.in_support = component.corrects_leakage, component.in_support
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
-        """Draw `(num_samples, B, d_theta)` given `(B, J * d_s)`, in random order.
-
-        Each of the J summaries gets as many, or one more than another; which, is random.
-        """
+        """Draw `(num_samples, B, d_theta)` given `(B, J * d_s)`, equally many of each summary."""
         rounds, num_datasets = -(-num_samples // self.num), len(s)
         drawn = self.component.draw(rounds, self._rows(s), **options)
         drawn = drawn.unflatten(1, (num_datasets, self.num)).transpose(1, 2).flatten(0, 1)
@@ -96,10 +81,8 @@ class AveragedComponent:
         last = torch.rand(self.num, num_datasets, device=s.device).argsort(0)
         first = torch.arange(whole, device=s.device)[:, None].expand(-1, num_datasets)
         chosen = torch.cat([first, whole + last[: num_samples - whole]])
-        order = torch.rand(num_samples, num_datasets, device=s.device).argsort(0)
-        chosen = chosen.gather(0, order)
-        theta: Tensor = drawn.gather(0, chosen[..., None].expand(-1, -1, drawn.shape[2]))
-        return theta
+        chosen = chosen.gather(0, torch.rand(chosen.shape, device=s.device).argsort(0))
+        return drawn.gather(0, chosen[..., None].expand(-1, -1, drawn.shape[2]))
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
         """Return the log of the average, `(S, B)`, of parameters `(S, B, d_theta)`."""
@@ -111,8 +94,7 @@ class AveragedComponent:
         return torch.cat(parts)
 
     def _rows(self, s: Tensor) -> Tensor:
-        """Put one summary into each row, `(B * J, d_s)`."""
-        return s.reshape(len(s) * self.num, -1)
+        return s.reshape(len(s) * self.num, -1)  # one summary in each, (B * J, d_s)
 
 
 def digest(x: Tensor) -> bytes:
@@ -127,24 +109,23 @@ class Recent(Generic[Value]):
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
-        self._values: OrderedDict[Hashable, Value] = OrderedDict()
+        self._values: dict[Hashable, Value] = {}  # the most recently used at the end
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
         """Return the result, or None."""
         with self._lock:
-            if key not in self._values:
-                return None
-            self._values.move_to_end(key)
-            return self._values[key]
+            if key in self._values:
+                self._values[key] = self._values.pop(key)
+            return self._values.get(key)
 
     def put(self, key: Hashable, value: Value) -> None:
         """Remember a result; forget the one that was not asked for the longest."""
         with self._lock:
+            self._values.pop(key, None)
             self._values[key] = value
-            self._values.move_to_end(key)
             while len(self._values) > self.capacity:
-                self._values.popitem(last=False)
+                del self._values[next(iter(self._values))]
 
     def clear(self) -> None:
         """Forget everything."""
@@ -224,14 +205,14 @@ class Queries:
         how, parts = leakage_options(leakage), []
         with seeded(None):  # one thread at a time
             for components, s, which in self._parts(at):
-                leakages = []
+                leakages: list[Leakage | None] = []
                 for index, part in enumerate(components):
                     norm = part.corrects_leakage if norm_posterior is None else norm_posterior
                     leaks = part.bounded and norm
-                    leakages.append(self._leakage(part, index, s, how, seed) if leaks else None)
-                for known in leakages:
+                    known = self._leakage(part, index, s, how, seed) if leaks else None
                     if known is not None and not known.resolved.all():
                         warn_user(leakage_message(known, which))
+                    leakages.append(known)
                 given = theta if len(which) == len(at) else theta[:, which]
                 parts.append(log_prob_mixture(components, given, s, leakages, options or {}))
         return torch.cat(parts, dim=1)[:, _order(at)] if len(parts) > 1 else parts[0]
@@ -245,10 +226,7 @@ class Queries:
         force_update: bool,
         options: Mapping[str, Any],
     ) -> Tensor:
-        """Return the mode `(1, d_theta)` given one summary `(1, d_s)`, remembered.
-
-        Arguments as of `RobustPosterior.map`.
-        """
+        """Return the mode `(1, d_theta)` given one summary `(1, d_s)`, remembered."""
         checks.positive(num_starts, "num_init_samples")
         how = digest(start) if isinstance(start, Tensor) else start
         asked = (how, num_starts, seed, tuple(sorted(options.items())))

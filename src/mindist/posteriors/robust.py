@@ -8,14 +8,11 @@ r"""A posterior that is queried at the minimum-distance summary of the data.
 (Section 3 and Algorithm 1 of the paper). The posterior itself is not retrained and not changed.
 
 An adapted summary is less certain than a summary of clean data. The part of its covariance beyond
-that of a simulated summary, :math:`U = (C - V)_+` of `mindist.adaptation.noise`, is carried into
-the posterior, so that credible intervals keep their level:
+that of a simulated summary, :math:`U = (C - V)_+` of `mindist.adaptation.noise`, widens the
+posterior, so that credible intervals keep their level:
 
 .. math:: p_{\mathrm{robust}}(\theta \mid x_{1:N}) = \tfrac1J \textstyle\sum_j p(\theta \mid s_j)
-    \approx \int p(\theta \mid s)\, N(s; s^\star, U)\, ds ,
-
-with J = 32 fixed points :math:`s_j` of `mindist.adaptation.noise`. Where the data were not adapted
-U is 0 and nothing changes.
+    \approx \int p(\theta \mid s)\, N(s; s^\star, U)\, ds , \quad J = 32 .
 """
 
 from __future__ import annotations
@@ -37,8 +34,8 @@ from mindist.protocols import Array
 if TYPE_CHECKING:
     from mindist.minimum_distance import MinimumDistance
 
-# One sample in a thousand draws: ten times as patient as sbi's own warning about low acceptance
-# (1%). A posterior that loses 99.9% of its mass outside the prior describes nothing any more.
+# Ten times as patient as sbi's own warning about low acceptance (1%). A posterior that loses 99.9%
+# of its mass outside the prior describes nothing any more.
 MAX_DRAWS_PER_SAMPLE = 1000
 MAX_BYTES = 2**26  # of remembered adaptations: some numbers for each observation
 
@@ -46,12 +43,11 @@ MAX_BYTES = 2**26  # of remembered adaptations: some numbers for each observatio
 class RobustPosterior:
     r"""A posterior over parameters given raw data, robust to misspecified data.
 
-    Wraps a posterior :math:`p(\theta \mid s)` that was trained on summaries and a fitted
-    `MinimumDistance`. It has the methods of an sbi posterior and takes their keywords, but `x` is a
-    raw observed dataset with any number of observations: its summary is computed, tested, adapted
-    where the data are misspecified, and only then is the posterior asked. sbi's diagnostics
-    (`run_sbc`, `run_tarp`, ...) take it as it is. An adaptation is computed once for each dataset
-    and found again by the dataset's content. The wrapped posterior is never changed.
+    It has the methods of an sbi posterior and takes their keywords, but `x` is a raw observed
+    dataset with any number of observations: its summary is computed, tested, adapted where the data
+    are misspecified, and only then is the posterior asked. sbi's diagnostics (`run_sbc`,
+    `run_tarp`, ...) take it as it is. An adaptation is computed once for each dataset and found
+    again by the dataset's content. The wrapped posterior is never changed.
 
     Warning:
         Draws outside the prior's support are rejected. Where nearly all are, sampling ends after
@@ -126,11 +122,7 @@ class RobustPosterior:
         return self
 
     def adapt(self, x: Array | None = None) -> Adaptation:
-        """Return what was found about `x` and at which summary the posterior is queried.
-
-        Arguments:
-            x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
-        """
+        """Return what was found about `x`, a dataset or a batch, and the summary to be queried."""
         x = self._observed(x)
         adaptation = self._adaptations(x)
         return adaptation[0] if x.dim() == len(self.mds.event_shape) + 1 else adaptation
@@ -140,7 +132,8 @@ class RobustPosterior:
         return self.conditions_of(self._adaptations(self._observed(x)))
 
     def conditions_of(self, adaptation: Adaptation) -> Conditions:
-        """Return the summaries at which the posterior is asked, given the adaptation of a batch."""
+        """Return the summaries at which the posterior is asked, given the adaptation of data."""
+        adaptation = _batch(adaptation)
         s_star = self.queries.checked(adaptation.s_star)
         uncertain = adaptation.excess.flatten(1).any(1)
         noise = self._noise()
@@ -179,18 +172,15 @@ class RobustPosterior:
         Returns:
             Samples `(*sample_shape, d_theta)`; with a warning, `(k, d_theta)` if only k were found.
         """
-        samples = self.sample_batched(
-            sample_shape,
-            self._one_dataset(x),
-            seed=seed,
-            reject_outside_prior=reject_outside_prior,
-            max_sampling_batch_size=max_sampling_batch_size,
-            max_sampling_time=max_sampling_time,
-            return_partial_on_timeout=return_partial_on_timeout,
-            show_progress_bars=show_progress_bars,
-            **options,
-        )
-        return samples.squeeze(-2)
+        options |= {
+            "reject_outside_prior": reject_outside_prior,
+            "max_sampling_batch_size": max_sampling_batch_size,
+            "max_sampling_time": max_sampling_time,
+            "return_partial_on_timeout": return_partial_on_timeout,
+            "show_progress_bars": show_progress_bars,
+        }
+        one = self._one_dataset(x)
+        return self.sample_batched(sample_shape, one, seed=seed, **options).squeeze(-2)
 
     def sample_batched(
         self,
@@ -311,9 +301,7 @@ class RobustPosterior:
         seed: int | None = None,
         **options: Any,
     ) -> Tensor:
-        """Return the posterior's mode `(1, d_theta)`, by the wrapped posterior's own ascent.
-
-        At the adapted summary itself, without its uncertainty, which moves a mode little.
+        """Return the mode `(1, d_theta)` at the adapted summary, by the posterior's own ascent.
 
         Arguments:
             x: One dataset; by default `default_x`.
@@ -323,17 +311,15 @@ class RobustPosterior:
             seed: Seed of the starts; None draws from torch's global generator.
             options: Further keywords of the wrapped posterior's `map`, such as `num_iter`.
         """
-        force, s = (
-            checks.flag(force_update, "force_update"),
-            self.conditions(self._one_dataset(x)).s,
-        )
+        force = checks.flag(force_update, "force_update")
+        s = self.conditions(self._one_dataset(x)).s
         return self.queries.mode(s, init_method, num_init_samples, seed, force, options)
 
     def to_arviz(self, x: Array | None = None, num_samples: int = 1_000, **options: Any) -> Any:
         """Return samples, log-probabilities, data and summaries as `arviz.InferenceData`.
 
-        `to_arviz(x).to_netcdf("posterior.nc")` saves them; ArviZ plots them. Needs the `arviz`
-        extra. See `mindist.posteriors.arviz_export` for what is in which group.
+        `to_arviz(x).to_netcdf("posterior.nc")` saves them. Needs the `arviz` extra. The groups are
+        listed in `mindist.posteriors.arviz_export`.
 
         Arguments:
             x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
@@ -418,10 +404,7 @@ def _optional_flag(value: bool | None, name: str) -> bool | None:
 
 
 class Adaptations:
-    """`MinimumDistance.adapt`, remembered by the content of each dataset.
-
-    An adaptation is used again only while the estimator has the same fit and settings.
-    """
+    """`MinimumDistance.adapt`, remembered by content while the fit and the settings last."""
 
     def __init__(self, mds: MinimumDistance) -> None:
         self.mds = mds
@@ -431,8 +414,7 @@ class Adaptations:
     def __call__(self, x: Tensor) -> Adaptation:
         """Return the adaptation of `(N, *event)` or `(B, N, *event)`, always as that of a batch.
 
-        Only what is not remembered is computed. What was never seen is handed to the estimator as
-        it was given, and checked there.
+        Only what is not remembered is computed; data never seen are checked by the estimator.
         """
         datasets = list(x) if x.dim() > len(self.mds.event_shape) + 1 else [x]
         version = self._version()
@@ -441,8 +423,7 @@ class Adaptations:
         missing = {key: index for index, key in enumerate(keys) if found[key] is None}
         if missing or not keys:
             every = len(missing) == len(keys)
-            computed = self.mds.adapt(x if every else x[list(missing.values())])
-            computed = computed if computed.batched else _batch_of_one(computed)
+            computed = _batch(self.mds.adapt(x if every else x[list(missing.values())]))
             if not keys:
                 return computed
             found |= {key: computed[row : row + 1] for row, key in enumerate(missing)}
@@ -473,6 +454,9 @@ class Adaptations:
         return len(self._recent)
 
 
-def _batch_of_one(adaptation: Adaptation) -> Adaptation:
+def _batch(adaptation: Adaptation) -> Adaptation:
+    """Return an adaptation as that of a batch, perhaps of one dataset."""
+    if adaptation.batched:
+        return adaptation
     values = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}
     return Adaptation(**{**vars(adaptation), **values, "status": (adaptation.status,)})

@@ -1,7 +1,7 @@
 r"""The bridge to sbi: its posteriors over summaries as backends; joint posteriors split in two.
 
-This file, `sbi_training.py` and `sbi_storage.py` are the only ones of `mindist` that import sbi.
-What they take from sbi's private side is pinned by `tests/test_sbi_bridge.py` to sbi 0.27.0.
+What is taken from sbi's private side, here, in `sbi_training.py` and in `sbi_storage.py`, is pinned
+by `tests/test_sbi_bridge.py` to sbi 0.27.0.
 
 An NPE trained jointly with an embedding net is :math:`q_\psi(\theta \mid f_\phi(x_{1:N}))`.
 `split_embedding` cuts it at the summary :math:`s = f_\phi(x_{1:N})` (Section 3 of the paper).
@@ -32,23 +32,19 @@ from mindist.posteriors.guards import no_options, quiet, warn_user
 from mindist.posteriors.sbi_training import HARMLESS, train_npe
 
 # Evaluations of a vector field in one solution of its ODE: 4096 steps (diffrax's default limit)
-# of 7 evaluations. zuko's solver has no limit of its own, and where the field is not finite it
-# shrinks its step for ever. Usual solutions take tens of steps.
+# of 7. zuko's solver has no limit, and where the field is not finite it shrinks its step for ever.
 MAX_ODE_EVALUATIONS = 7 * 4096
 Thing = TypeVar("Thing")
 
 
 class _PriorSupport:
-    """The part of a component that comes from the prior."""
-
     def __init__(self, posterior: Any, weight: float) -> None:
         self.posterior, self.weight = posterior, weight
         self.bounded = is_bounded(posterior.prior)
 
     def in_support(self, theta: Tensor) -> Tensor:
         """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
-        inside: Tensor = within_support(self.posterior.prior, theta.flatten(0, -2))
-        return inside.reshape(theta.shape[:-1])
+        return within_support(self.posterior.prior, theta.flatten(0, -2)).reshape(theta.shape[:-1])
 
 
 class DirectComponent(_PriorSupport):
@@ -60,17 +56,13 @@ class DirectComponent(_PriorSupport):
         """Draw `(num_samples, B, d_theta)`."""
         no_options(options)
         with quiet(*HARMLESS):
-            theta: Tensor = self.posterior.posterior_estimator.sample(
-                torch.Size((num_samples,)), condition=s
-            )
-        return theta
+            shape = torch.Size((num_samples,))
+            return self.posterior.posterior_estimator.sample(shape, condition=s)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
         """Return log q, `(S, B)`."""
         no_options(options)
-        estimator = self.posterior.posterior_estimator.eval()
-        log_q: Tensor = estimator.log_prob(theta, condition=s)
-        return log_q
+        return self.posterior.posterior_estimator.eval().log_prob(theta, condition=s)
 
 
 class FilteredComponent(DirectComponent):
@@ -109,10 +101,8 @@ class VectorFieldComponent(_PriorSupport):
         twin, shape = self._twin(), torch.Size((num_samples,))
         with quiet(*HARMLESS), _bounded_evaluations(self.posterior.vector_field_estimator.net):
             if len(s) > 1:
-                theta: Tensor = twin.sample_batched(shape, **options)
-            else:
-                theta = twin.sample(shape, **options).unsqueeze(1)
-        return theta
+                return twin.sample_batched(shape, **options)
+            return twin.sample(shape, **options).unsqueeze(1)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
         """Return log q, `(S, B)`, along the probability-flow ODE; one option: `ode_kwargs`."""
@@ -123,10 +113,8 @@ class VectorFieldComponent(_PriorSupport):
         potential.set_x(s, x_is_iid=False, **ode_kwargs)
         with _bounded_evaluations(estimator.net):
             if estimator.compose_enabled:
-                log_q = potential.flow.log_prob(estimator.to_z(theta)) - estimator.log_abs_det()
-            else:
-                log_q = potential.flow.log_prob(theta)
-        return torch.as_tensor(log_q)
+                return potential.flow.log_prob(estimator.to_z(theta)) - estimator.log_abs_det()
+            return potential.flow.log_prob(theta)
 
     def _twin(self) -> Any:
         """Return a copy to call sbi's methods on: they store the condition in the potential."""
@@ -152,8 +140,7 @@ class SbiBackend:
         """Where the network's parameters are."""
         estimator = self._estimators[0]
         tensors = itertools.chain(estimator.parameters(), estimator.buffers())
-        device: torch.device = next(tensors).device  # TabPFN has a buffer and no parameters
-        return device
+        return next(tensors).device  # TabPFN has a buffer and no parameters
 
     @property
     def version(self) -> Hashable:
@@ -162,8 +149,7 @@ class SbiBackend:
 
     def sample_prior(self, num_samples: int) -> Tensor:
         """Draw `(num_samples, d_theta)` from the prior."""
-        theta: Tensor = self.posterior.prior.sample((num_samples,))
-        return theta
+        return self.posterior.prior.sample((num_samples,))
 
     def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
         """Return the mode `(1, d_theta)`, by sbi's own ascent on a copy of the posterior."""
@@ -173,8 +159,7 @@ class SbiBackend:
             component.log_density(start[:1, None], s)  # raises where an ODE cannot be solved
         twin.set_default_x(s)
         with quiet(*HARMLESS), torch.enable_grad():
-            mode: Tensor = twin.map(init_method=start, **options)
-        return mode.detach().reshape(1, -1)
+            return twin.map(init_method=start, **options).detach().reshape(1, -1)
 
     def to(self, device: torch.device) -> None:
         """Move the user's posterior."""
@@ -267,8 +252,7 @@ class EmbeddingSummary(nn.Module):
         like = next(self.net.parameters(), torch.zeros(()))
         self.dtype = like.dtype
         with torch.no_grad():
-            s = self.net(like.new_zeros((1, *condition_shape)))
-        self.dim = int(s.shape[-1])
+            self.dim = int(self.net(like.new_zeros((1, *condition_shape))).shape[-1])
 
     def train(self, mode: bool = True) -> EmbeddingSummary:
         """Stay in evaluation mode: a summary has to be the same function every time."""
@@ -285,8 +269,7 @@ class EmbeddingSummary(nn.Module):
                 "its own, which ties the net to this number of observations. Train it again with "
                 "z_score_x='structured' or 'none'."
             )
-        s: Tensor = self.net(x)
-        return s
+        return self.net(x)
 
 
 def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:

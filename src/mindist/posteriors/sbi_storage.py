@@ -1,11 +1,8 @@
 r"""Trained sbi posteriors on disk, as tensors and JSON.
 
-.. math:: q_\psi(\theta \mid f_\phi(x_{1:N})) \quad \text{is } \psi \text{ and } \phi .
-
 Nothing is pickled. The network is built anew by sbi, from its name and the shapes of what it was
-trained on, and the stored tensors are loaded into it; names or shapes that do not fit are an error.
-Standardisation is part of the tensors. The prior and the architecture of an embedding net are not
-stored, and given again. Like `sbi_bridge.py`, this file imports sbi.
+trained on, and the stored tensors are loaded into it. Standardisation is part of the tensors. The
+prior and the architecture of an embedding net are not stored, and given again.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from sbi.utils.sbiutils import Standardize
 from torch import Tensor, nn
 
 from mindist import storage
+from mindist.posteriors.flow_bridge import fill
 from mindist.posteriors.guards import quiet, seeded
 from mindist.posteriors.sbi_bridge import EmbeddingSummary
 from mindist.posteriors.sbi_training import HARMLESS, check_prior
@@ -115,6 +113,7 @@ def load_posterior(
     """
     config, tensors = storage.read_artefact(path, KIND)
     _check(Path(path), config, tensors)
+    where = f"in {os.fspath(path)}"
     state, summary_state = _part(tensors, "estimator."), _part(tensors, "summary.")
     net = nn.Identity() if embedding_net is None else embedding_net
     with seeded(0), quiet(*HARMLESS, stdout=True), torch.no_grad():
@@ -127,7 +126,7 @@ def load_posterior(
         if config["standardised"]:
             net = owner._embedding_net
             owner._embedding_net = _behind_standardiser(net, state, "_embedding_net.0.")
-        _fill(path, "posterior", estimator, state)
+        fill(estimator, state, "posterior", where)
         posterior = DirectPosterior(estimator.eval(), prior, device="cpu")
     if config["summary"] is None:
         return posterior, None
@@ -138,7 +137,7 @@ def load_posterior(
         )
     if config["summary"]["standardised"]:
         summary_net = _behind_standardiser(summary_net, summary_state, "0.")
-    _fill(path, "summary_net", summary_net, summary_state)
+    fill(summary_net, summary_state, "summary_net", where)
     shape, fixed_size = config["summary"]["condition_shape"], config["summary"]["fixed_size"]
     return posterior, EmbeddingSummary(summary_net, torch.Size(shape), fixed_size=fixed_size)
 
@@ -180,19 +179,6 @@ def _check(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> No
     for part, name in shapes:
         if math.prod(part.shape(name)) > elements:
             raise part.refuse(name, f"at most {elements} numbers")
-
-
-def _fill(
-    path: str | os.PathLike[str], name: str, net: nn.Module, state: dict[str, Tensor]
-) -> None:
-    """Load stored weights into a network that has to be like the stored one."""
-    try:
-        net.load_state_dict(state, strict=True)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"{name}: expected a network with the names and shapes of the weights in "
-            f"{os.fspath(path)}, got another one, or the file is damaged: {str(error)[:300]}"
-        ) from error
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

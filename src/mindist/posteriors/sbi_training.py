@@ -4,10 +4,7 @@ r"""Training sbi's NPE, on tensors or on a bank of simulations that is larger th
 
 sbi keeps all simulations in memory, but asks a method of its own for the batches of an epoch. For a
 large bank that method reads them from disk here: blocks of consecutive datasets in a random order,
-as many at a time as a pool holds, and from the pool batches at random. A bank is in random order
-already, so that batches of different passes differ as those of a full shuffle do.
-
-Like `sbi_bridge.py`, from which `train_npe` can be imported as well, this file imports sbi.
+as many at a time as a pool holds, and from the pool batches at random.
 """
 
 from __future__ import annotations
@@ -159,10 +156,9 @@ class KeptData:
 
 
 class BankLoader:
-    """A data loader as sbi asks for it: batches of parameters, data and prior masks.
+    """A data loader as sbi asks for it: batches of parameters, data and prior masks of `rows`.
 
-    `rows` says which datasets to load, in rising order; less than a batch, at the end of a pass, is
-    not loaded. Shuffling draws from torch's global generator.
+    Less than a batch, at the end of a pass, is not loaded. torch's global generator shuffles.
     """
 
     def __init__(self, data: KeptData, rows: Tensor, batch_size: int, *, shuffle: bool) -> None:
@@ -277,8 +273,8 @@ class FunctionPrior(Distribution):
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """Draw parameters `(*sample_shape, d_theta)`, from torch's global generator."""
         shape = torch.Size(sample_shape)
-        seed = int(torch.randint(2**31, ()))
-        return self._draw(shape.numel(), seed).reshape(*shape, *self.event_shape)
+        theta = self._draw(shape.numel(), int(torch.randint(2**31, ())))
+        return theta.reshape(*shape, *self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return 0: the density is not known."""
@@ -293,13 +289,10 @@ class FunctionPrior(Distribution):
 def as_distribution(prior: Any) -> tuple[Distribution, bool]:
     """Return a torch distribution over vectors `(d_theta,)`, and whether its support is known.
 
-    Arguments:
-        prior: As for `mindist.simulate`; a distribution with independent components, one number
-            each, becomes one over vectors.
+    Takes a prior of `mindist.simulate`; independent components become one vector.
     """
     if isinstance(prior, Distribution):
-        components = len(prior.batch_shape)
-        return (Independent(prior, components) if components else prior), True
+        return (Independent(prior, len(prior.batch_shape)) if prior.batch_shape else prior), True
     return FunctionPrior(prior), False
 
 

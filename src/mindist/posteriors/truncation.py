@@ -17,7 +17,7 @@ Stopping depends on counts only, so what was accepted by then are still independ
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,14 +31,11 @@ from mindist.posteriors.backend import Component
 # Never give up before this many draws, however few samples are asked for: the size of sbi's
 # sampling batch. One sample at an acceptance rate of .001 is then missed with probability e^-10.
 MIN_DRAWS = 10_000
-
 # Rows (draws x datasets) given to a network at once: sbi's own limit for batched sampling.
 MAX_ROWS = 100_000
-
 # Width of the upper limit on an acceptance rate, in standard errors: with no acceptance in n draws
 # the limit is 9/n, which a dataset that could still make it exceeds with probability e^-9 = .0001.
 GIVE_UP_ERRORS = 3.0
-
 # Acceptances that make Z(s) known to 10%, that is a log-probability to 0.1.
 MIN_ACCEPTED = 100
 
@@ -83,22 +80,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The outcome of drawing for B datasets.
+    """The outcome of drawing for B datasets."""
 
-    Arguments:
-        samples: Accepted draws, as many as every dataset has, `(k, B, d_theta)`.
-        requested: How many were asked for each dataset.
-        obtained: How many were accepted for each dataset, at most `requested`, `(B,)`.
-        accepted: How many of `draws` were inside the prior's support, `(B,)`.
-        draws: How many were drawn, `(B,)`.
-        num_components: Components of the mixture.
-    """
-
-    samples: Tensor
+    samples: Tensor  # accepted, as many as every dataset has, (k, B, d_theta)
     requested: int
-    obtained: Tensor
-    accepted: Tensor
-    draws: Tensor
+    obtained: Tensor  # accepted, at most `requested`, (B,)
+    accepted: Tensor  # of `draws`, inside the prior's support, (B,)
+    draws: Tensor  # (B,)
     num_components: int = 1
 
     @property
@@ -109,24 +97,23 @@ class Drawn:
     @classmethod
     def joined(cls, parts: Sequence[Drawn], order: Tensor) -> Drawn:
         """Join outcomes about different datasets, and put these in the given order."""
-        few = min(len(part.samples) for part in parts)
-        return Drawn(
-            torch.cat([part.samples[:few] for part in parts], dim=1)[:, order],
-            parts[0].requested,
-            torch.cat([part.obtained for part in parts])[order],
-            torch.cat([part.accepted for part in parts])[order],
-            torch.cat([part.draws for part in parts])[order],
-            parts[0].num_components,
-        )
+        few, first = min(len(part.samples) for part in parts), parts[0]
+        samples = torch.cat([part.samples[:few] for part in parts], dim=1)[:, order]
+        obtained, accepted, draws = (torch.cat(column)[order] for column in _counts(parts))
+        return cls(samples, first.requested, obtained, accepted, draws, first.num_components)
+
+
+def _counts(parts: Sequence[Drawn]) -> Iterable[Any]:
+    """Return columns: what each part obtained, accepted and drew."""
+    return zip(*((part.obtained, part.accepted, part.draws) for part in parts), strict=True)
 
 
 def draw_mixture(
     components: Sequence[Component], s: Tensor, num_samples: int, budget: Budget
 ) -> Drawn:
-    """Draw from a mixture of truncated densities, given summaries `(B, d_s)`.
+    """Draw from a mixture of densities, each truncated on its own as in an sbi ensemble.
 
-    Each component is truncated on its own, so the weights are those of the normalised components,
-    as in an sbi ensemble. The samples stand in the order of the components.
+    Takes summaries `(B, d_s)`. The samples stand in the order of the components.
     """
     if len(components) == 1:
         return draw_truncated(components[0], s, num_samples, budget)
@@ -138,14 +125,9 @@ def draw_mixture(
         for component, count in zip(components, counts, strict=True)
         if count
     ]
-    return Drawn(
-        torch.cat([part.samples for part in parts]),
-        num_samples,
-        torch.stack([part.obtained for part in parts]).sum(0),
-        torch.stack([part.accepted for part in parts]).sum(0),
-        torch.stack([part.draws for part in parts]).sum(0),
-        len(components),
-    )
+    samples = torch.cat([part.samples for part in parts])
+    obtained, accepted, draws = (torch.stack(column).sum(0) for column in _counts(parts))
+    return Drawn(samples, num_samples, obtained, accepted, draws, len(components))
 
 
 @torch.no_grad()
@@ -224,8 +206,7 @@ def shortfall_message(drawn: Drawn, budget: Budget) -> str:
 def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
     """Return draws for Z(s), and draws at once, from the keywords of sbi's `leakage_correction`.
 
-    log Z(s) has the standard error `sqrt((1 - Z) / (Z * num_rejection_samples))`. The flags are
-    accepted and without effect: the estimate is a function of its seed.
+    Its flags are accepted and without effect: the estimate is a function of its seed.
     """
     numbers = ("num_rejection_samples", "rejection_sampling_batch_size")
     flags = ("show_progress_bars", "force_update")

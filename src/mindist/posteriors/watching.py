@@ -1,8 +1,4 @@
-"""A posterior that says when it is asked about data it was not trained for.
-
-One line beside the training, as sbi's users asked for in its issue 1426:
-
-    posterior = mindist.watch(posterior, mds)
+"""A posterior that says when it is asked about data it was not trained for (sbi's issue 1426).
 
 Nothing is adapted: the draws are those of the posterior itself. A posterior given summaries has to
 be handed the data instead, whose summary is computed here: a summary alone cannot be tested.
@@ -98,11 +94,7 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
 
 
 class Watched:
-    """A posterior whose queries are tested first; see `watch`.
-
-    `test` takes the arguments of a call by name, and puts summaries in the place of data where
-    these are what the posterior gets.
-    """
+    """A posterior whose queries are tested first; `test` takes the arguments of a call by name."""
 
     def __init__(self, posterior: Any, test: Callable[[MutableMapping[str, Any]], None]) -> None:
         self.__dict__.update(watched_posterior=posterior, _test=test)

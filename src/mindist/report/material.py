@@ -1,8 +1,4 @@
-"""What the report says, computed: samples, data replicated from them, the parts of the test.
-
-A simulator is called as `mindist.simulate` calls it: with a batch of parameters or with one vector,
-as tensors or as NumPy arrays, whichever works, from seeds of its own.
-"""
+"""What the report says, computed: samples, data replicated from them, the parts of the test."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.report.style import numbered
 from mindist.result import Adaptation
-from mindist.simulation.calls import Call, Data, Problem, borrowed_globals
+from mindist.simulation.calls import predict_data
 
 PATIENCE = 60.0
 """Seconds for the samples of one posterior."""
@@ -166,9 +162,8 @@ def gather(
     s_obs = Conditions.certain(result.s_obs[None].to(backend.device, torch.float32))
     asked = {"before": s_obs}
     if result.adapted:
-        batch = _with_tensors(result, lambda value: value[None].to(mds.device))
-        batch = Adaptation(**{**vars(batch), "status": (result.status,)})
-        asked["after"] = posterior.conditions_of(batch)
+        there = _with_tensors(result, lambda value: value.to(mds.device))
+        asked["after"] = posterior.conditions_of(there)
     draws = {}
     for name, conditions in asked.items():
         draws[name] = draw(posterior, conditions, num_samples, seed)
@@ -230,45 +225,12 @@ def replicate(
 ) -> Replicated:
     """Simulate a dataset for each parameter vector, and leave out those that fail."""
     numbers = torch.Size(shape).numel()
-    theta = theta[: max(1, MAX_BYTES // (4 * max(1, numbers)))].detach().cpu()
-    call = Call(simulator, shape[0], tuple(shape[1:]))
-    error = ""
-    with borrowed_globals(), torch.no_grad():
-        data = _batch(call, theta, seed)
-        if data is None:
-            data, error = _one_by_one(call, theta, seed)
+    theta = theta[: max(1, MAX_BYTES // (4 * max(1, numbers)))]
+    data, error = predict_data(simulator, theta, shape, seed)
     finite = data.flatten(1).isfinite().all(1)
     if not error and not finite.all():
         error = "the data hold NaN or infinite values"
     return Replicated(data[finite], len(theta), error)
-
-
-def _batch(call: Call, theta: Tensor, seed: int) -> Tensor | None:
-    """Simulate all at once, if the simulator takes a batch."""
-    # A batch of N or d_theta might be taken for one theta by chance: pad it.
-    taken = (call.n_obs, theta.shape[1])
-    num = next(n for n in range(len(theta), len(theta) + 3) if n not in taken)
-    padded = torch.cat([theta, theta[:1].expand(num - len(theta), -1)])
-    for given in (padded, padded.numpy()):
-        result = call(given, seed, num)
-        if isinstance(result, Data):
-            return torch.from_numpy(result.x)[: len(theta)]
-    return None
-
-
-def _one_by_one(call: Call, theta: Tensor, seed: int) -> tuple[Tensor, str]:
-    """Simulate one dataset after the other; return them and what the first failure said."""
-    rows, error = [], ""
-    for i, one in enumerate(theta):
-        first = result = call(one, seed + i, None)
-        if isinstance(first, Problem):
-            result = call(one.numpy(), seed + i, None)
-        if isinstance(result, Data):
-            rows.append(torch.from_numpy(result.x))
-        elif isinstance(first, Problem):
-            error = error or first.error
-    shape = (0, call.n_obs, *(call.event or ()))
-    return torch.stack(rows) if rows else torch.empty(shape), error
 
 
 def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) -> list[str]:

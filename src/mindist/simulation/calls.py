@@ -27,6 +27,7 @@ from mindist import checks
 
 NumPy = np.ndarray[Any, Any]
 RAISED, TIMED_OUT, NOT_FINITE, WRONG_SHAPE = "raised", "timed out", "not finite", "wrong shape"
+PREDICTED = 2**30  # the first number of these seeds, which no chunk of a bank has
 MAX_TEXT = 500  # characters of an error's text that are kept
 
 
@@ -203,3 +204,34 @@ class Call:
             expected = str((*known, *rest)).replace("'", "")
             return Problem(WRONG_SHAPE, f"expected shape {expected}, got {tuple(x.shape)}")
         return Data(x.numpy(), isinstance(value, np.ndarray))
+
+
+def predict_data(
+    simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int
+) -> tuple[Tensor, str]:
+    """Simulate a dataset of a shape `(N, *event)` for each row of `(n, d_theta)`.
+
+    The simulator is called with all rows or with one, as tensors or as NumPy arrays, whichever
+    works; from other streams than `seed` itself, with which theta may have been drawn. Returns the
+    datasets without those that failed, and what the first failure said.
+    """
+    theta, call = theta.detach().cpu(), Call(simulator, shape[0], tuple(shape[1:]))
+    # A batch of N or d_theta rows might be taken for one theta by chance: pad it.
+    taken = (call.n_obs, theta.shape[1])
+    num = next(n for n in range(len(theta), len(theta) + 3) if n not in taken)
+    padded = torch.cat([theta, theta[:1].expand(num - len(theta), -1)])
+    with borrowed_globals(), torch.no_grad():
+        for given in (padded, padded.numpy()):
+            together = call(given, draw_seed(seed, PREDICTED), num)
+            if isinstance(together, Data):
+                return torch.from_numpy(together.x)[: len(theta)], ""
+        made, error = [], ""
+        for i, one in enumerate(theta):
+            first = result = call(one, draw_seed(seed, PREDICTED, i), None)
+            if isinstance(first, Problem):
+                result = call(one.numpy(), draw_seed(seed, PREDICTED, i), None)
+            if isinstance(result, Data):
+                made.append(torch.from_numpy(result.x))
+            elif isinstance(first, Problem):
+                error = error or first.error
+    return torch.stack(made) if made else torch.empty(0, *shape), error
