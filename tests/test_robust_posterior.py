@@ -788,7 +788,7 @@ def test_it_can_be_pickled(kinds, mds, x_bad):
         robust = RobustPosterior(kinds[kind], mds).set_default_x(x_bad)
         expected = robust.sample((5,), seed=0)
         again = cloudpickle.loads(cloudpickle.dumps(robust))
-        assert len(again._adaptations) == 0
+        assert len(again._adaptations._recent) == 0
         assert torch.equal(again.sample((5,), seed=0), expected)
 
 

@@ -62,7 +62,7 @@ def to_inference_data(
     axes = (*first, "observation", *(f"event_{i}" for i in range(data.dim() - len(first) - 1)))
     groups = {
         "posterior": {n: _draws(theta[..., i], first) for i, n in enumerate(names)},
-        "observed_data": {"x": (axes, _array(data))},
+        "observed_data": {"x": (axes, np.asarray(data.cpu()))},
         "constant_data": _constants(result, first),
     }
     with contextlib.suppress(NotImplementedError), torch.no_grad():  # some can only be sampled
@@ -84,19 +84,17 @@ def to_inference_data(
         "inference_library_version": version("mindist"),
         "queried_at": f"{'minimum-distance' if at == 'adapted' else 'observed'} summaries",
     }
-    datasets = {name: xarray.Dataset(group, attrs=attributes) for name, group in groups.items()}
-    return arviz.InferenceData(
-        **{
-            name: dataset.assign_coords({axis: range(n) for axis, n in dataset.sizes.items()})
-            for name, dataset in datasets.items()
-        }
-    )
+    datasets = {}
+    for group, variables in groups.items():
+        plain = xarray.Dataset(variables, attrs=attributes)
+        datasets[group] = plain.assign_coords({d: range(n) for d, n in plain.sizes.items()})
+    return arviz.InferenceData(**datasets)
 
 
 def _draws(values: Tensor, dims: tuple[str, ...]) -> Variable:
     """Turn `(S, B, ...)` into one chain `(1, S, [B,] ...)`, where only a batch has the axis B."""
     values = values if dims[:1] == ("dataset",) else values[:, 0]
-    return ("chain", "draw", *dims), _array(values)[None]
+    return ("chain", "draw", *dims), np.asarray(values.detach().cpu())[None]
 
 
 def _constants(result: Adaptation, first: tuple[str, ...]) -> dict[str, Variable]:
@@ -106,11 +104,12 @@ def _constants(result: Adaptation, first: tuple[str, ...]) -> dict[str, Variable
         **dict.fromkeys(("p_value", "misspecified", "adapted", "epsilon"), ()),
         **dict.fromkeys(("weights", "outlier_score", "outliers"), ("observation",)),
     }
-    return {name: ((*first, *own), _array(getattr(result, name))) for name, own in axes.items()}
+    values = {name: np.asarray(getattr(result, name).cpu()) for name in axes}
+    return {name: ((*first, *own), values[name]) for name, own in axes.items()}
 
 
 def _names(robust: RobustPosterior, given: Sequence[str] | None) -> list[str]:
-    """Return a name for each parameter; raise unless they are different."""
+    """Return a different name for each parameter."""
     num = robust.num_parameters
     names = given if given is not None else robust.parameter_names
     names = [f"theta_{i}" for i in range(num)] if names is None else list(names)
@@ -121,12 +120,8 @@ def _names(robust: RobustPosterior, given: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _array(values: Tensor) -> NDArray[Any]:
-    return np.asarray(values.detach().cpu())
-
-
 def _need(name: str) -> Any:
-    """Import a library, without ArviZ's daily notice; raise an error that names the extra."""
+    """Import a library, without ArviZ's daily notice, or say which extra has it."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "\nArviZ is undergoing", FutureWarning)

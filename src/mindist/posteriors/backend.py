@@ -107,18 +107,14 @@ def is_bounded(prior: Any) -> bool:
 
 
 def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
-    """Return the backend of a posterior, from the bridge of the library that its class comes from.
-
-    `example` is a simulated summary `(1, d_s)`, for posteriors that do not say their sizes.
-    """
+    """Return the backend of a posterior, from the bridge of the library that its class comes from."""
     name = bridge_of(posterior)
     if name is None:
-        is_class = isinstance(posterior, type)
-        got = f"the class {posterior.__name__}" if is_class else type(posterior).__name__
         raise TypeError(
             f"posterior: expected a posterior over summaries from {', '.join(BRIDGES)}, or a "
-            f"function f(s, n) that draws n parameters given a summary, got {got}. Train "
-            "one on (theta, summary(x)), for example with mindist.posteriors.sbi_bridge.train_npe."
+            f"function f(s, n) that draws n parameters given a summary, got {kind(posterior)}. "
+            "Train one on (theta, summary(x)), for example with "
+            "mindist.posteriors.sbi_bridge.train_npe."
         )
     return importlib.import_module(name).bridge(posterior, example)
 
@@ -132,6 +128,11 @@ def bridge_of(posterior: Any) -> str | None:
             return BRIDGES[package]
     sampled = callable(getattr(posterior, "sample", None))
     return FLOWS if sampled or callable(posterior) else None
+
+
+def kind(thing: Any) -> str:
+    """Say for an error message what a thing is."""
+    return f"the class {thing.__name__}" if isinstance(thing, type) else type(thing).__name__
 
 
 def packages(thing: Any) -> Iterator[str]:

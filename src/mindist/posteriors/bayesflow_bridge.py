@@ -31,7 +31,7 @@ from torch import Tensor
 
 from mindist import storage
 from mindist.posteriors.backend import Backend
-from mindist.posteriors.flow_bridge import Density, PlainBackend
+from mindist.posteriors.flow_bridge import Density, PlainBackend, with_prefix
 from mindist.posteriors.guards import seed_for_others
 
 with torch.set_grad_enabled(torch.is_grad_enabled()):  # which BayesFlow sets to False
@@ -49,12 +49,11 @@ class BayesFlowDensity(Density):
     def __init__(self, approximator: Any) -> None:
         super().__init__()
         self.approximator = approximator
-        shapes = input_shapes(approximator)
+        adapter, shapes = approximator.adapter, input_shapes(approximator)
         self.learned = approximator.summary_network is not None
-        self.parameters = raw_widths(approximator.adapter, VARIABLES, shapes[VARIABLES])
-        self.conditions = {}
-        if not self.learned:
-            self.conditions = raw_widths(approximator.adapter, CONDITIONS, shapes[CONDITIONS])
+        self.parameters = raw_widths(adapter, VARIABLES, shapes[VARIABLES])
+        over_s = not self.learned
+        self.conditions = raw_widths(adapter, CONDITIONS, shapes[CONDITIONS]) if over_s else {}
 
     @property
     def tensors(self) -> Iterable[Tensor]:
@@ -143,18 +142,16 @@ class LearnedSummary:
 def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
     """Return the backend of a BayesFlow workflow or approximator."""
     density = BayesFlowDensity(trained(posterior))
-    approximator, shapes = density.approximator, input_shapes(density.approximator)
+    width = sum(density.conditions.values())
     if density.learned:
-        width = approximator.summary_network.compute_output_shape(shapes[DATA])[-1]
-    else:
-        width = sum(density.conditions.values())
+        shape = input_shapes(density.approximator)[DATA]
+        width = density.approximator.summary_network.compute_output_shape(shape)[-1]
     names = [
         name if size == 1 else f"{name}_{index}"
         for name, size in density.parameters.items()
         for index in range(size)
     ]
-    shape = torch.Size((int(width),))
-    return PlainBackend(density, shape, len(names), tuple(names))
+    return PlainBackend(density, torch.Size((int(width),)), len(names), tuple(names))
 
 
 def learned_summary(
@@ -209,13 +206,12 @@ def trained(posterior: Any) -> Any:
             "posterior: expected a trained BayesFlow workflow, got one that is not built. Call "
             "fit_offline or fit_online first, or load its weights."
         )
-    shapes = input_shapes(approximator)
-    given = "both" if {CONDITIONS, DATA} <= set(shapes) else ""
-    if given or not {CONDITIONS, DATA} & set(shapes):
+    given = {CONDITIONS, DATA} & set(input_shapes(approximator))
+    if len(given) != 1:
         raise ValueError(
             "posterior: expected a BayesFlow posterior given inference_conditions (summaries) or "
-            f"given summary_variables (data), got one given {given or 'neither'}. What else it is "
-            "conditioned on has to be part of the summary."
+            f"given summary_variables (data), got one given {'both' if given else 'neither'}. What "
+            "else it is conditioned on has to be part of the summary."
         )
     return approximator
 
@@ -278,15 +274,20 @@ def load_posterior(path: str | os.PathLike[str], posterior: Any) -> Any:
     """
     _, tensors = storage.read_artefact(path, KIND)
     approximator = getattr(posterior, "approximator", posterior)
-    prefix = "example."
-    rows = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     try:
-        adapted = approximator.adapter({name: row.numpy() for name, row in rows.items()})
+        examples = with_prefix(tensors, "example.")
+        adapted = approximator.adapter({name: row.numpy() for name, row in examples.items()})
         if not approximator.built:
             approximator.build({kind: tuple(row.shape) for kind, row in adapted.items()})
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
         raise _other(path, f"its adapter or networks cannot be built for it: {error}") from error
-    _fill(path, approximator, tensors)
+    weights = with_prefix(tensors, "weight.")
+    stored = [weights[str(i)] for i in range(len(weights)) if str(i) in weights]
+    wanted = [tuple(variable.shape) for variable in approximator.weights]
+    if [tuple(value.shape) for value in stored] != wanted:
+        raise _other(path, f"{len(wanted)} weights for the {len(stored)} stored, or other shapes")
+    for variable, value in zip(approximator.weights, stored, strict=True):
+        variable.assign(value)
     trained(posterior)
     return posterior
 
@@ -301,15 +302,6 @@ def _example(approximator: Any) -> dict[str, Tensor]:
         )
         rows |= approximator.adapter({kind: mean.detach().cpu().numpy()}, inverse=True)
     return {name: torch.tensor(np.ascontiguousarray(row)) for name, row in rows.items()}
-
-
-def _fill(path: str | os.PathLike[str], approximator: Any, tensors: dict[str, Tensor]) -> None:
-    stored = [tensors[f"weight.{i}"] for i in range(len(tensors)) if f"weight.{i}" in tensors]
-    wanted = [tuple(variable.shape) for variable in approximator.weights]
-    if [tuple(value.shape) for value in stored] != wanted:
-        raise _other(path, f"{len(wanted)} weights for the {len(stored)} stored, or other shapes")
-    for variable, value in zip(approximator.weights, stored, strict=True):
-        variable.assign(value)
 
 
 def _other(path: str | os.PathLike[str], why: str) -> ValueError:

@@ -2,21 +2,17 @@ r"""The bridge to posteriors of no library, to zuko's and lampe's flows, and wei
 
 .. math:: p(\theta \mid s) = q(\theta \mid s)\, 1[\theta \in \mathrm{supp}\, p(\theta)] / Z(s) ,
 
-with all of parameter space as the support where no prior is known. `Density` and `PlainBackend`
-do for any single density what `RobustPosterior` asks for beside drawing and evaluating it; the
-bridge to BayesFlow is built on them too. There are three kinds here:
+with all of parameter space as the support where no prior is known. There are three kinds:
 
 - Functions, see `CallablePosterior`.
 - Objects with `sample(shape, x)` and perhaps `log_prob(theta, x)`, x being the summary: ltu-ili's
-  `LampeEnsemble` and its members, and many wrappers of one's own. ltu-ili rejects draws outside the
-  prior itself; where too few are inside it warns and returns draws from the prior instead.
+  `LampeEnsemble` and its members, and many wrappers of one's own. Where too few draws are inside
+  the prior, ltu-ili itself warns and returns draws from the prior instead.
 - Networks that give a distribution for each summary: zuko's flows and mixtures, lampe's NPE and
-  FMPE. Neither library is imported. Neither knows of a prior, so no draw is rejected; wrap
-  `CallablePosterior(sample, log_prob, prior)` where a prior has bounds.
+  FMPE. They know no prior: where it has bounds wrap `CallablePosterior(sample, log_prob, prior)`.
 
-`save_weights` and `load_weights` are for all posteriors that are torch modules. Nothing is pickled,
-and nothing runs when weights are read. The architecture is not stored: whoever loads builds the
-network again, as in training, and its weights are replaced.
+`save_weights` and `load_weights` are for all posteriors that are torch modules. Nothing is pickled.
+The architecture is not stored: whoever loads builds the network again, as in training.
 """
 
 from __future__ import annotations
@@ -156,9 +152,6 @@ def over_summaries(density: Density, example: Tensor | None) -> Backend:
     return PlainBackend(density, example.shape[1:], theta.shape[-1])
 
 
-# ------------------------------------------------------------------------------ functions
-
-
 @dataclass(frozen=True)
 class CallablePosterior:
     r"""A posterior over summaries made of functions.
@@ -194,14 +187,8 @@ class CallablePosterior:
 class CallableDensity(Density):
     """The density behind functions."""
 
-    def __init__(
-        self,
-        posterior: CallablePosterior,
-        net: nn.Module | None = None,
-        *,
-        corrects_leakage: bool = True,
-    ) -> None:
-        super().__init__(posterior.prior, net, corrects_leakage=corrects_leakage)
+    def __init__(self, posterior: CallablePosterior, **options: Any) -> None:
+        super().__init__(posterior.prior, **options)
         self.posterior, self._takes_seed = posterior, False
         try:
             signature = inspect.signature(posterior.sample)
@@ -234,9 +221,8 @@ class CallableDensity(Density):
             )
         if self.posterior.batched:
             return _tensor(_call(log_prob, theta, s, **options), s, theta.shape[:-1], "log_prob")
-        values = [
-            _call(log_prob, t, one, **options) for t, one in zip(theta.unbind(1), s, strict=True)
-        ]
+        pairs = zip(theta.unbind(1), s, strict=True)
+        values = (_call(log_prob, t, one, **options) for t, one in pairs)
         return torch.stack([_tensor(v, s, theta.shape[:1], "log_prob") for v in values], dim=1)
 
     def _draw(self, num: int, s: Tensor, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
@@ -323,7 +309,7 @@ def bridge(posterior: Any, example: Tensor | None) -> Backend:
         partial(_log_prob, posterior) if known else None,
         prior if hasattr(prior, "support") else None,
     )
-    return over_summaries(CallableDensity(methods, net, corrects_leakage=False), example)
+    return over_summaries(CallableDensity(methods, net=net, corrects_leakage=False), example)
 
 
 # ------------------------------------------------------------------------------ files
@@ -338,10 +324,7 @@ def save_weights(path: str | os.PathLike[str], net: nn.Module) -> None:
 
     Example:
         >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> save_weights(folder, nn.Linear(2, 1))
-        >>> sorted(os.listdir(folder))
-        ['mindist.json', 'tensors.safetensors']
+        >>> save_weights(tempfile.mkdtemp(), nn.Linear(2, 1))
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch module, got {type(net).__name__}.")
@@ -359,11 +342,9 @@ def load_weights(path: str | os.PathLike[str], net: Net) -> Net:
 
     Example:
         >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     net = nn.Linear(2, 1)
-        ...     save_weights(folder, net)
-        ...     twin = load_weights(folder, nn.Linear(2, 1))
-        >>> torch.equal(net.weight, twin.weight)
+        >>> folder, net = tempfile.mkdtemp(), nn.Linear(2, 1)
+        >>> save_weights(folder, net)
+        >>> torch.equal(load_weights(folder, nn.Linear(2, 1)).weight, net.weight)
         True
     """
     config, tensors = storage.read_artefact(path, KIND)
@@ -380,6 +361,11 @@ def fill(net: nn.Module, state: dict[str, Tensor], name: str, where: str) -> Non
             f"{name}: expected a network with the names and shapes of the weights {where}, got "
             f"another one, or the file is damaged: {str(error)[:300]}"
         ) from error
+
+
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names have a prefix, by the rest of their names."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 __all__ = ["load_weights", "save_weights"]

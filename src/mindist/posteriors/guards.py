@@ -2,8 +2,7 @@
 
 A fitted `MinimumDistance` may be used by any number of threads at once. The library behind a
 posterior may not: it draws from torch's global generator, stores the condition of a query in the
-posterior, and what silences its warnings is shared as well. So threads take turns there. Adapting,
-which is most of the work, takes no turn.
+posterior, and what silences its warnings is shared as well. So threads take turns there.
 
 To unpickle is to run whatever program the file holds. This is the only file of mindist that does
 it, for posteriors that sbi's users have pickled, and only with `trust=True`.
@@ -37,11 +36,7 @@ def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[Non
     """Take a turn, draw from torch's global generators as if freshly seeded, and restore them.
 
     Libraries such as sbi draw from the global generators and take no other, so a seed for one call
-    means borrowing them. With `seed=None` the global generators are used as they are.
-
-    Arguments:
-        seed: The seed, or None.
-        device: A CUDA device whose generator is borrowed as well.
+    means borrowing them, that of a CUDA device too. With `seed=None` they are used as they are.
     """
     with _turn[0]:
         if seed is None:
@@ -63,8 +58,7 @@ def seed_for_others() -> Iterator[int]:
 
     Right after `torch.manual_seed(n)` or `seeded(n)` it is n itself, so that a library which takes
     seeds gives what it would give for n; later it is drawn. NumPy's global generator is seeded with
-    it too, and restored. Torch's own is left where it was for those who draw from it; where nobody
-    did, it moves on, so that the next seed is another.
+    it too, and restored. Torch's moves on where nobody drew from it: the next seed is another.
     """
     state = torch.get_rng_state()
     fresh = torch.Generator().manual_seed(torch.initial_seed())

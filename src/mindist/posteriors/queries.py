@@ -37,8 +37,7 @@ from mindist.posteriors.truncation import (
     shortfall_message,
 )
 
-# Above this share of draws outside the prior's support, keeping them deserves a warning: sbi's.
-MANY_OUTSIDE = 0.05
+MANY_OUTSIDE = 0.05  # share of draws outside the prior's support that deserves a warning: sbi's
 CAPACITY = 4096  # datasets remembered: a coverage check asks for all together, then one by one
 Value = TypeVar("Value")
 
@@ -59,9 +58,6 @@ class Conditions:
 
     def __len__(self) -> int:
         return len(self.s)
-
-    def __getitem__(self, index: Tensor) -> Conditions:
-        return Conditions(self.s[index], self.uncertain[index], self.around[index])
 
 
 class AveragedComponent:

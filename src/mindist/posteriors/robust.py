@@ -18,21 +18,19 @@ posterior, so that credible intervals keep their level:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist import checks
 from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
+from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.arviz_export import to_inference_data
-from mindist.posteriors.backend import find_backend
+from mindist.posteriors.backend import find_backend, kind
 from mindist.posteriors.queries import CAPACITY, Conditions, Queries, Recent, digest
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
-
-if TYPE_CHECKING:
-    from mindist.minimum_distance import MinimumDistance
 
 # Ten times as patient as sbi's own warning about low acceptance (1%). A posterior that loses 99.9%
 # of its mass outside the prior describes nothing any more.
@@ -62,8 +60,7 @@ class RobustPosterior:
             `f(s, n)` that draws n parameters given one summary (see `CallablePosterior`).
         mds: A fitted `MinimumDistance` with the summary that the posterior was trained on.
         uncertainty: Whether the uncertainty of an adapted summary widens the posterior. By default
-            where it is known: not with `MinimumDistance.paper`, nor where the summary of resampled
-            observations is not defined. True raises an error there.
+            where it is known, which it is not with `MinimumDistance.paper`; True raises there.
         max_draws_per_sample: Draws allowed for each sample, and at least 10,000 in all.
 
     Example:
@@ -84,9 +81,8 @@ class RobustPosterior:
     ) -> None:
         backend = find_backend(posterior, example_summary(mds))
         if isinstance(mds, type) or not callable(getattr(mds, "adapt", None)):
-            got = f"the class {mds.__name__}" if isinstance(mds, type) else type(mds).__name__
             raise TypeError(
-                f"mds: expected a fitted MinimumDistance, got {got}. Make one with "
+                f"mds: expected a fitted MinimumDistance, got {kind(mds)}. Make one with "
                 "MinimumDistance(summary).fit(x_train)."
             )
         self.posterior, self.mds = posterior, mds
@@ -195,13 +191,9 @@ class RobustPosterior:
         show_progress_bars: bool = False,
         **options: Any,
     ) -> Tensor:
-        """Draw from the posteriors of B datasets `(B, N, *event)` at once.
+        """Draw `(*sample_shape, B, d_theta)` given B datasets `(B, N, *event)` at once.
 
-        Arguments as in `sample`.
-
-        Returns:
-            Samples `(*sample_shape, B, d_theta)`; with a warning, `(k, B, d_theta)` if only k were
-            found for some dataset.
+        Arguments as in `sample`. With a warning, `(k, B, d_theta)` if only k were found for one.
         """
         budget = Budget(
             self.queries.max_draws,
@@ -245,10 +237,9 @@ class RobustPosterior:
         # All of it: importing BayesFlow turns autograd off, and a view then has no gradient.
         with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
             theta = self._parameters(theta)
-            rows, how = theta.reshape(-1, 1, theta.shape[-1]), (norm_posterior, track_gradients)
-            log_p = self.log_prob_batched(
-                rows, x, *how, leakage_correction_params, seed=seed, **options
-            )
+            rows = theta.reshape(-1, 1, theta.shape[-1])
+            how = (norm_posterior, track_gradients, leakage_correction_params)
+            log_p = self.log_prob_batched(rows, x, *how, seed=seed, **options)
             return log_p.reshape(theta.shape[:-1])
 
     def log_prob_batched(
@@ -264,8 +255,7 @@ class RobustPosterior:
     ) -> Tensor:
         """Return log-probabilities `(S, B)` of parameters `(S, B, d_theta)` given B datasets.
 
-        Each dataset has its own normalising constant. Parameters `(B, d_theta)` are one for each
-        dataset, S = 1. Other arguments as in `log_prob`.
+        Parameters `(B, d_theta)` are one for each dataset. Other arguments as in `log_prob`.
         """
         conditions = self.conditions(x)
         with torch.set_grad_enabled(checks.flag(track_gradients, "track_gradients")):
@@ -376,9 +366,8 @@ class RobustPosterior:
             raise ValueError(
                 "uncertainty: expected a MinimumDistance that knows the sampling noise of its "
                 "summary, got one that does not. The paper's preset, Search(reweight=0) and files "
-                "saved by 0.1.0 have none, nor has a summary that fails or is not finite on "
-                "observations drawn with replacement. Pass uncertainty=False, or fit the default "
-                "MinimumDistance(summary)."
+                "saved by 0.1.0 have none, nor has a summary that fails on observations drawn with "
+                "replacement. Pass uncertainty=False, or fit the default MinimumDistance(summary)."
             )
         return noise
 
@@ -449,9 +438,6 @@ class Adaptations:
             keys, computed = keys[-room:], computed[torch.arange(len(keys))[-room:]]
         for row, key in enumerate(keys):
             self._recent.put(key, computed[row : row + 1])
-
-    def __len__(self) -> int:
-        return len(self._recent)
 
 
 def _batch(adaptation: Adaptation) -> Adaptation:

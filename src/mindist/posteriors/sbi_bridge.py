@@ -13,7 +13,7 @@ import copy
 import itertools
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from sbi.inference.posteriors import (
@@ -34,7 +34,6 @@ from mindist.posteriors.sbi_training import HARMLESS, train_npe
 # Evaluations of a vector field in one solution of its ODE: 4096 steps (diffrax's default limit)
 # of 7. zuko's solver has no limit, and where the field is not finite it shrinks its step for ever.
 MAX_ODE_EVALUATIONS = 7 * 4096
-Thing = TypeVar("Thing")
 
 
 class _PriorSupport:
@@ -92,12 +91,8 @@ class VectorFieldComponent(_PriorSupport):
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)`; options are those of sbi, such as `steps`."""
-        options |= {
-            "x": s,
-            "max_sampling_batch_size": num_samples,
-            "show_progress_bars": False,
-            "reject_outside_prior": False,
-        }
+        options |= {"x": s, "max_sampling_batch_size": num_samples}
+        options |= {"show_progress_bars": False, "reject_outside_prior": False}
         twin, shape = self._twin(), torch.Size((num_samples,))
         with quiet(*HARMLESS), _bounded_evaluations(self.posterior.vector_field_estimator.net):
             if len(s) > 1:
@@ -175,12 +170,10 @@ def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
 @contextmanager
 def _bounded_evaluations(net: nn.Module) -> Iterator[None]:
     """Raise, rather than integrate for ever, once a net was evaluated too often."""
-    count, limit = 0, MAX_ODE_EVALUATIONS
+    count, limit = itertools.count(1), MAX_ODE_EVALUATIONS
 
     def check(*_: object) -> None:
-        nonlocal count
-        count += 1
-        if count > limit:
+        if next(count) > limit:
             raise RuntimeError(
                 f"posterior: its ODE was not solved in {limit} evaluations of the vector field, "
                 "which is stiff or not finite at this summary. The query is far from the summaries "
@@ -195,9 +188,9 @@ def _bounded_evaluations(net: nn.Module) -> Iterator[None]:
         handle.remove()
 
 
-def shallow_copy(thing: Thing) -> Thing:
+def shallow_copy(thing: Any) -> Any:
     """Return a copy with attributes of its own, which `copy.copy` of an sbi posterior has not."""
-    twin: Thing = object.__new__(type(thing))
+    twin = object.__new__(type(thing))
     twin.__dict__.update(thing.__dict__)
     return twin
 
@@ -230,7 +223,7 @@ def _estimator(posterior: Any) -> Any:
 
 
 class EmbeddingSummary(nn.Module):
-    r"""A copy of an embedding net :math:`f_\phi`, frozen: `(B, N, *event)` to `(B, d_s)`.
+    r"""A frozen copy of an embedding net :math:`f_\phi`: datasets to summaries.
 
     Arguments:
         net: Maps `(B, N, *event)` to `(B, d_s)`, standardisation of the data included.
@@ -277,10 +270,8 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
 
     Together they are the posterior that was given, which stays as it is: `log_prob(theta, f(x))`
     of the second half is `log_prob(theta, x)` of the whole, and equal seeds give equal samples.
-
-    Warning:
-        sbi's default `z_score_x="independent"` standardises each of the N positions of a set on its
-        own, after which no embedding net is permutation invariant. A warning says so.
+    A warning says where sbi's default `z_score_x="independent"` has standardised each of the N
+    positions of a set on its own, after which no embedding net is permutation invariant.
 
     Arguments:
         posterior: A `DirectPosterior` trained with an `embedding_net` that maps `(B, N, *event)`
@@ -295,10 +286,8 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
         >>> task, generator = GaussianTask(), torch.Generator().manual_seed(0)
         >>> theta = task.sample_prior(200, generator)
         >>> x = task.simulate(theta, generator=generator)
-        >>> net = task.summary_network()
-        >>> whole = train_npe(
-        ...     task.prior, theta, x, embedding_net=net, density_estimator="mdn", max_num_epochs=1
-        ... )
+        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1}
+        >>> whole = train_npe(task.prior, theta, x, embedding_net=task.summary_network(), **short)
         >>> summary, posterior = split_embedding(whole)
         >>> summary(x[:3]).shape
         torch.Size([3, 2])
@@ -317,7 +306,7 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
             f"MixtureDensityEstimator, got {type(estimator).__name__}. Train with "
             "density_estimator='nsf', 'maf', 'mdn' or 'zuko_nsf'."
         )
-    owner: Any = estimator.net if isinstance(estimator, NFlowsFlow) else estimator
+    owner = owner_of_net(estimator)
     summary = _frozen_summary(owner._embedding_net, estimator.condition_shape)
     owner._embedding_net = nn.Identity()
     estimator._condition_shape = torch.Size((summary.dim,))
@@ -330,10 +319,20 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
     )
 
 
-def _frozen_summary(embedding: nn.Module, condition_shape: torch.Size) -> EmbeddingSummary:
+def owner_of_net(estimator: Any) -> Any:
+    """Return the module that has the embedding net: nflows' flow, or the estimator itself."""
+    return estimator.net if isinstance(estimator, NFlowsFlow) else estimator
+
+
+def standardised(embedding: Any) -> bool:
+    """Return whether sbi put a standardiser in front of an embedding net."""
+    return isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize)
+
+
+def _frozen_summary(embedding: Any, condition_shape: torch.Size) -> EmbeddingSummary:
     """Freeze the embedding net that sbi built, `Sequential(Standardize, net)` or just `net`."""
     net, statistics = embedding, []
-    if isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize):
+    if standardised(embedding):
         net, statistics = embedding[1], [embedding[0]._mean, embedding[0]._std]
     if isinstance(net, nn.Identity):
         raise ValueError(

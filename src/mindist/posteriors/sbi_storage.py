@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from sbi.inference.posteriors import DirectPosterior
 from sbi.neural_nets import posterior_nn
-from sbi.neural_nets.estimators import NFlowsFlow
 from sbi.utils.sbiutils import Standardize
 from torch import Tensor, nn
 
 from mindist import storage
-from mindist.posteriors.flow_bridge import fill
+from mindist.posteriors.flow_bridge import fill, with_prefix
 from mindist.posteriors.guards import quiet, seeded
-from mindist.posteriors.sbi_bridge import EmbeddingSummary
+from mindist.posteriors.sbi_bridge import EmbeddingSummary, owner_of_net, standardised
 from mindist.posteriors.sbi_training import HARMLESS, check_prior
 from mindist.schema import Record
 
@@ -50,13 +49,11 @@ def save_posterior(
 
     Example:
         >>> import tempfile
-        >>> from mindist.posteriors.sbi_training import train_npe
-        >>> theta = torch.randn(200, 1)
+        >>> from mindist.posteriors.sbi_bridge import train_npe
+        >>> theta, how = torch.randn(200, 1), {"density_estimator": "mdn"}
         >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
-        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1}
-        >>> posterior = train_npe(prior, theta, theta + torch.randn(200, 1), **short)
-        >>> folder = tempfile.mkdtemp()
-        >>> save_posterior(folder, posterior, density_estimator="mdn")
+        >>> posterior = train_npe(prior, theta, theta, max_num_epochs=1, **how)
+        >>> save_posterior(folder := tempfile.mkdtemp(), posterior, **how)
         >>> again, _ = load_posterior(folder, prior)
         >>> bool(again.log_prob(theta[:1], theta[:1]) == posterior.log_prob(theta[:1], theta[:1]))
         True
@@ -71,7 +68,7 @@ def save_posterior(
         "density_estimator": density_estimator,
         "input_shape": list(estimator.input_shape),
         "condition_shape": list(estimator.condition_shape),
-        "standardised": _standardised(_owner(estimator)._embedding_net),
+        "standardised": standardised(owner_of_net(estimator)._embedding_net),
         "summary": None,
     }
     tensors = {f"estimator.{name}": value for name, value in estimator.state_dict().items()}
@@ -79,7 +76,7 @@ def save_posterior(
         config["summary"] = {
             "condition_shape": list(summary.condition_shape),
             "fixed_size": summary.fixed_size,
-            "standardised": _standardised(summary.net),
+            "standardised": standardised(summary.net),
         }
         tensors |= {f"summary.{name}": value for name, value in summary.net.state_dict().items()}
     # Two names may share their memory (nflows' permutations do), which safetensors refuses.
@@ -114,7 +111,7 @@ def load_posterior(
     config, tensors = storage.read_artefact(path, KIND)
     _check(Path(path), config, tensors)
     where = f"in {os.fspath(path)}"
-    state, summary_state = _part(tensors, "estimator."), _part(tensors, "summary.")
+    state, summary_state = with_prefix(tensors, "estimator."), with_prefix(tensors, "summary.")
     net = nn.Identity() if embedding_net is None else embedding_net
     with seeded(0), quiet(*HARMLESS, stdout=True), torch.no_grad():
         check_prior(prior, config["input_shape"], "posterior")
@@ -122,7 +119,7 @@ def load_posterior(
         # Whatever has a spread: its moments are overwritten, as are the initial weights.
         theta, x = (torch.randn(2, *config[key]) for key in ("input_shape", "condition_shape"))
         estimator: Any = build(theta, x)
-        owner = _owner(estimator)
+        owner = owner_of_net(estimator)
         if config["standardised"]:
             net = owner._embedding_net
             owner._embedding_net = _behind_standardiser(net, state, "_embedding_net.0.")
@@ -140,16 +137,6 @@ def load_posterior(
     fill(summary_net, summary_state, "summary_net", where)
     shape, fixed_size = config["summary"]["condition_shape"], config["summary"]["fixed_size"]
     return posterior, EmbeddingSummary(summary_net, torch.Size(shape), fixed_size=fixed_size)
-
-
-def _owner(estimator: Any) -> Any:
-    """Return the module that has the embedding net: nflows' flow, or the estimator itself."""
-    return estimator.net if isinstance(estimator, NFlowsFlow) else estimator
-
-
-def _standardised(embedding: nn.Module) -> bool:
-    """Return whether sbi put a standardiser in front of the embedding net."""
-    return isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize)
 
 
 def _behind_standardiser(net: nn.Module, state: dict[str, Tensor], prefix: str) -> nn.Module:
@@ -179,10 +166,6 @@ def _check(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> No
     for part, name in shapes:
         if math.prod(part.shape(name)) > elements:
             raise part.refuse(name, f"at most {elements} numbers")
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 __all__ = ["load_posterior", "save_posterior"]

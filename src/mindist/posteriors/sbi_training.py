@@ -43,11 +43,7 @@ class NoTracker:
     """A tracker of training statistics that drops them; sbi's default makes a folder for them."""
 
     log_dir = None
-
-    def _ignore(self, *_: object, **__: object) -> None:
-        pass
-
-    log_metric = log_metrics = log_params = add_figure = flush = _ignore
+    log_metric = log_metrics = log_params = add_figure = flush = lambda *_, **__: None
 
 
 @torch.enable_grad()  # which importing BayesFlow turns off
@@ -74,9 +70,8 @@ def train_npe(
     Arguments:
         prior: A torch distribution, or any prior that sbi takes.
         theta: Parameters `(M, d_theta)`; or a bank of simulations (`mindist.simulate`), alone. Its
-            summaries are read into memory; with an embedding net its data are, up to 256 MB. Larger
-            data are read in each epoch in random blocks; the last tenth is for validation, and the
-            first 64 MB give the scales for sbi's standardisation.
+            summaries are read into memory, or its data if there is an embedding net; data above
+            256 MB are read in each epoch in random blocks, the last tenth for validation.
         x: What to condition on: summaries `(M, d_s)`, or datasets `(M, N, *event)` together with
             an embedding net.
         density_estimator: One of sbi's, such as "nsf", "maf", "mdn" or "zuko_nsf".
@@ -96,11 +91,9 @@ def train_npe(
 
     Example:
         >>> theta = torch.randn(200, 1)
-        >>> s = theta + 0.1 * torch.randn(200, 1)
         >>> prior = torch.distributions.MultivariateNormal(torch.zeros(1), torch.eye(1))
-        >>> short = {"density_estimator": "mdn", "max_num_epochs": 1, "seed": 0}
-        >>> posterior = train_npe(prior, theta, s, **short)
-        >>> posterior.sample((5,), x=s[:1], show_progress_bars=False).shape
+        >>> posterior = train_npe(prior, theta, theta, density_estimator="mdn", max_num_epochs=1)
+        >>> posterior.sample((5,), x=theta[:1], show_progress_bars=False).shape
         torch.Size([5, 1])
     """
     default = "independent" if embedding_net is None else "structured"
@@ -108,9 +101,8 @@ def train_npe(
     theta, x, streamed = _material(theta, x, embedding_net)
     device, method = theta.device, NPE if streamed is None else partial(StreamedNPE, streamed)
     with seeded(seed, device), quiet(*HARMLESS, stdout=not show_progress):
-        build: Callable[..., Any] = posterior_nn(
-            density_estimator, z_score_x=z_score_x or default, embedding_net=net
-        )
+        how: Any = {"z_score_x": z_score_x or default, "embedding_net": net}
+        build: Any = posterior_nn(density_estimator, **how)
         inference = method(
             prior,
             density_estimator=build,
@@ -207,12 +199,10 @@ class StreamedNPE(NPE):  # type: ignore[misc]  # sbi is not typed
         """Return loaders, as sbi's method does: for training and, the last of it, validation."""
         appended, _, _ = self.get_simulations(starting_round)
         self.train_indices = torch.arange(len(appended))  # sbi builds the network from these
-        rows, size = self._kept.rows, training_batch_size
+        rows = self._kept.rows
+        load = partial(BankLoader, self._kept, batch_size=training_batch_size)
         training, validation = rows.tensor_split([int((1 - validation_fraction) * len(rows))])
-        return (
-            BankLoader(self._kept, training, size, shuffle=True),
-            BankLoader(self._kept, validation, size, shuffle=False),
-        )
+        return load(training, shuffle=True), load(validation, shuffle=False)
 
 
 def _material(
@@ -252,9 +242,6 @@ def _parameters_and_summaries(bank: StoredSimulations) -> tuple[Tensor, Tensor]:
             "Call mindist.simulate again with the same arguments: it continues where it stopped."
         )
     return checks.as_tensor(bank.theta[:], "theta"), checks.as_tensor(bank.s[:], "s")
-
-
-# ------------------------------------------------------------------------------ priors
 
 
 class FunctionPrior(Distribution):
@@ -304,6 +291,3 @@ def check_prior(prior: Any, shape: Sequence[int], of: str) -> None:
             f"prior: expected one of parameters of shape {tuple(shape)}, as the {of} has them, got "
             f"one of shape {drawn}. Is it the prior of another model?"
         )
-
-
-__all__ = ["as_distribution", "check_prior", "train_npe"]

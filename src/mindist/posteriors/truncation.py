@@ -1,17 +1,14 @@
 r"""Densities cut to the support of the prior: accept and reject, and normalise, with an end.
 
-A neural density :math:`q(\theta \mid s)` knows nothing of the prior's bounds: it leaks. Draws
-outside the prior's support are rejected, which leaves draws from
+A neural density leaks: it knows nothing of the prior's bounds. Rejecting draws outside leaves
 
-.. math::
-    p(\theta \mid s) = q(\theta \mid s)\, 1[\theta \in \mathrm{supp}] \,/\, Z(s) , \qquad
+.. math:: p(\theta \mid s) = q(\theta \mid s)\, 1[\theta \in \mathrm{supp}] \,/\, Z(s) , \qquad
     Z(s) = \Pr_{q(\theta \mid s)}(\theta \in \mathrm{supp}) .
 
 Far outside the training data :math:`Z(s)` can be practically zero, and a loop that waits for enough
-accepted draws never ends. Here it ends after a number of draws, hence at the same place under the
-same seed, and earlier for a dataset whose acceptance rate is so low that it would not get there.
-Stopping depends on counts only, so what was accepted by then are still independent draws from
-:math:`p(\theta \mid s)`. For log-probabilities :math:`Z(s)` is the acceptance rate of seeded draws.
+accepted draws never ends. Here it ends after a number of draws, and earlier for a dataset whose
+acceptance rate is so low that it would not get there. Stopping depends on counts only, so what was
+accepted are still independent draws. For log-probabilities :math:`Z(s)` is their acceptance rate.
 """
 
 from __future__ import annotations
@@ -28,16 +25,15 @@ from tqdm import tqdm
 from mindist import checks
 from mindist.posteriors.backend import Component
 
-# Never give up before this many draws, however few samples are asked for: the size of sbi's
-# sampling batch. One sample at an acceptance rate of .001 is then missed with probability e^-10.
+# Never give up before this many draws, the size of sbi's sampling batch: one sample at a rate of
+# .001 is then missed with probability e^-10.
 MIN_DRAWS = 10_000
 # Rows (draws x datasets) given to a network at once: sbi's own limit for batched sampling.
 MAX_ROWS = 100_000
 # Width of the upper limit on an acceptance rate, in standard errors: with no acceptance in n draws
 # the limit is 9/n, which a dataset that could still make it exceeds with probability e^-9 = .0001.
 GIVE_UP_ERRORS = 3.0
-# Acceptances that make Z(s) known to 10%, that is a log-probability to 0.1.
-MIN_ACCEPTED = 100
+MIN_ACCEPTED = 100  # which make Z(s) known to 10%, that is a log-probability to 0.1
 
 
 @dataclass(frozen=True)
@@ -73,9 +69,6 @@ class Budget:
     def expired(self) -> bool:
         """Return whether the time has passed."""
         return self.max_seconds is not None and time.monotonic() > self.started + self.max_seconds
-
-
-# ------------------------------------------------------------------------------ samples
 
 
 @dataclass(frozen=True)
@@ -198,9 +191,6 @@ def shortfall_message(drawn: Drawn, budget: Budget) -> str:
         "train on more simulations or a wider prior, raise max_draws_per_sample, or pass "
         "reject_outside_prior=False for draws that ignore the prior's support."
     )
-
-
-# ------------------------------------------------------------------------------ densities
 
 
 def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:

@@ -11,18 +11,16 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist import checks
+from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.backend import BRIDGES, bridge_of, find_backend
 from mindist.posteriors.guards import warn_user
 from mindist.posteriors.robust import RobustPosterior, example_summary
-
-if TYPE_CHECKING:
-    from mindist.minimum_distance import MinimumDistance
 
 GIVEN = ("data", "summary")
 TESTED = {"x", "conditions", "data"}  # arguments that hold data
@@ -31,14 +29,11 @@ TESTED = {"x", "conditions", "data"}  # arguments that hold data
 class MisspecificationWarning(UserWarning):
     """A posterior was asked about data that do not look like the simulations it was trained on.
 
+    `warnings.simplefilter("error", MisspecificationWarning)` makes it an error.
+
     Example:
-        >>> import warnings
-        >>> with warnings.catch_warnings():
-        ...     warnings.simplefilter("error", MisspecificationWarning)  # from now on an error
-        ...     warnings.warn("strange data", MisspecificationWarning)
-        Traceback (most recent call last):
-            ...
-        mindist.posteriors.watching.MisspecificationWarning: strange data
+        >>> issubclass(MisspecificationWarning, UserWarning)
+        True
     """
 
 
@@ -61,20 +56,18 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
             `conditions={"x": x}`. Found out by default.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> from mindist import MinimumDistance
-        >>> class Exact:
-        ...     def sample(self, shape, x):
-        ...         return x + 0.02 * torch.randn(*shape, 1)
         >>> x = torch.randn(500, 1, 1) + 0.1 * torch.randn(500, 30, 1)
         >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
-        >>> posterior = watch(Exact(), mds, given="summary")
+        >>> exact = SimpleNamespace(sample=lambda shape, x: x + 0.02 * torch.randn(*shape, 1))
+        >>> posterior = watch(exact, mds, given="summary")
         >>> import warnings
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
-        ...     posterior.sample((3,), x=5 * torch.randn(30, 1)).shape
-        torch.Size([3, 1])
-        >>> caught[0].category.__name__
-        'MisspecificationWarning'
+        ...     samples = posterior.sample((3,), x=5 * torch.randn(30, 1))
+        >>> samples.shape, caught[0].category.__name__
+        (torch.Size([3, 1]), 'MisspecificationWarning')
     """
     if isinstance(mds, type) or not hasattr(mds, "fitted_"):
         raise TypeError(
@@ -215,6 +208,3 @@ def _found_out(posterior: Any, mds: MinimumDistance) -> str:
         f"datasets of {fitted.num_obs} observations of shape {tuple(mds.event_shape)}, or "
         f"given='summary' for summaries of length {fitted.summarise.dim}."
     )
-
-
-__all__ = ["MisspecificationWarning", "watch"]
