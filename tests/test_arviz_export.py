@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from bridged import TASK, THETA, X, exact, exact_log_prob, mean
-from mindist import MinimumDistance, RobustPosterior
+from bridged import TASK, THETA, X, exact, exact_log_prob, mds_of_means
+from mindist import RobustPosterior
 from mindist.posteriors import CallablePosterior
 
 az = pytest.importorskip("arviz")
@@ -17,8 +17,7 @@ NAMES = ["growth", "decay"]
 
 @pytest.fixture(scope="module")
 def robust() -> RobustPosterior:
-    mds = MinimumDistance(mean, num_features=128).fit(X)
-    return RobustPosterior(CallablePosterior(exact, exact_log_prob), mds)
+    return RobustPosterior(CallablePosterior(exact, exact_log_prob), mds_of_means())
 
 
 @pytest.fixture(scope="module")

@@ -156,7 +156,8 @@ def test_certain_and_uncertain_datasets_in_one_batch():
     theta = normal(3, 4, 2)
     together = queries.log_prob(theta, conditions)
     for b in range(4):
-        alone = queries.log_prob(theta[:, b : b + 1], conditions[torch.tensor([b])])
+        one = Conditions(s[[b]], uncertain[[b]], around[[b]])
+        alone = queries.log_prob(theta[:, b : b + 1], one)
         torch.testing.assert_close(together[:, b], alone[:, 0])
     still = queries.sample((8,), Conditions.certain(s[~uncertain]), seed=0)
     again = queries.sample((8,), conditions, seed=0)

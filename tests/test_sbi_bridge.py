@@ -1,9 +1,12 @@
-"""The bridge to sbi: a joint posterior split in two, quiet training, and what it knows of sbi."""
+"""The bridge to sbi: joint posteriors split in two, quiet training, files, what it knows of sbi."""
 
 import copy
 import importlib.metadata
+import json
 import math
 import os
+import pickle
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from sbi.neural_nets.embedding_nets import FCEmbedding, PermutationInvariantEmbe
 from sbi.utils import BoxUniform
 from sbi.utils.sbiutils import Standardize
 
+from mindist.posteriors import load_pickled_posterior
 from mindist.posteriors.guards import quiet
 from mindist.posteriors.sbi_bridge import (
     EmbeddingSummary,
@@ -35,6 +39,7 @@ from mindist.posteriors.sbi_bridge import (
     split_embedding,
     train_npe,
 )
+from mindist.posteriors.sbi_storage import load_posterior, save_posterior
 from mindist.posteriors.sbi_training import NoTracker
 
 TASK = GaussianTask(num_obs=10)
@@ -76,8 +81,8 @@ def joint() -> DirectPosterior:
 @pytest.fixture(scope="module")
 def over_means() -> DirectPosterior:
     """A posterior given the sample mean, trained long enough to be close to the exact one."""
-    theta, x = simulate(2000, seed=3)
-    options = {"density_estimator": "mdn", "learning_rate": 3e-3, "max_num_epochs": 40, "seed": 0}
+    theta, x = simulate(1500, seed=3)
+    options = {"density_estimator": "mdn", "learning_rate": 5e-3, "max_num_epochs": 25, "seed": 0}
     return train_npe(TASK.prior, theta, x.mean(1), **options)
 
 
@@ -87,7 +92,7 @@ def over_means() -> DirectPosterior:
 @spline_inverse
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("z_score_x", ["structured", "none"])
-def test_the_halves_are_the_whole(estimator, z_score_x):
+def test_the_halves_are_the_whole_also_from_disk(estimator, z_score_x, tmp_path):
     posterior = train(estimator, z_score_x=z_score_x)
     summary, over_s = split_embedding(posterior)
     theta, x = simulate(5, seed=1)
@@ -105,6 +110,30 @@ def test_the_halves_are_the_whole(estimator, z_score_x):
     torch.manual_seed(3)
     samples = over_s.sample((50,), x=s[0], show_progress_bars=False)
     torch.testing.assert_close(samples, expected, atol=1e-5, rtol=1e-5)
+
+    how, like = {"density_estimator": estimator}, partial(TASK.summary_network, width=16)
+    save_posterior(tmp_path / "joint", posterior, **how)
+    loaded, _ = load_posterior(tmp_path / "joint", TASK.prior, embedding_net=like())
+    assert_equal_samples(posterior, loaded, x[:1])
+    save_posterior(tmp_path / "split", over_s, summary=summary, **how)
+    loaded, loaded_summary = load_posterior(tmp_path / "split", TASK.prior, summary_net=like())
+    assert torch.equal(summary(x), loaded_summary(x))
+    assert loaded_summary.condition_shape == summary.condition_shape
+    assert_equal_samples(over_s, loaded, s[:1])
+    with pytest.raises(ValueError, match=r"summary_net: .* holds a learned summary"):
+        load_posterior(tmp_path / "split", TASK.prior)
+
+
+def assert_equal_samples(a: Any, b: Any, condition: Tensor) -> None:
+    """Bit by bit."""
+
+    def draw(posterior: Any) -> Tensor:
+        torch.manual_seed(3)
+        return posterior.sample((50,), x=condition, show_progress_bars=False)
+
+    first, second = draw(a), draw(b)
+    assert torch.equal(first, second)
+    assert torch.equal(a.log_prob(first, x=condition), b.log_prob(first, x=condition))
 
 
 def test_sbis_own_permutation_invariant_net_can_be_split():
@@ -189,10 +218,9 @@ def test_no_warning_where_all_positions_were_standardised_alike():
     torch.testing.assert_close(summary(x.flip(1)), summary(x))
 
 
-def test_what_cannot_be_split_is_refused(joint):
+def test_what_cannot_be_split_is_refused(joint, quick):
     theta, x = simulate()
-    plain = train_npe(TASK.prior, theta, x.mean(1), density_estimator="mdn", max_num_epochs=1)
-    for posterior in (plain, _without_standardisation()):
+    for posterior in (quick, _without_standardisation()):
         with pytest.raises(ValueError, match=r"expected one trained with an embedding net"):
             split_embedding(posterior)
     with pytest.raises(TypeError, match=r"expected a DirectPosterior \(NPE\).*members"):
@@ -243,12 +271,14 @@ def test_training_finds_the_exact_posterior(over_means):
 def test_training_is_quiet_and_leaves_nothing_behind(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     theta, x = simulate()
+    how = {"density_estimator": "mdn", "learning_rate": 0.02}
     for epochs, patience in ((1, 20), (200, 1)):  # stopped by the number of epochs, and early
-        train_npe(TASK.prior, theta, x.mean(1), max_num_epochs=epochs, stop_after_epochs=patience)
+        options = how | {"max_num_epochs": epochs, "stop_after_epochs": patience}
+        train_npe(TASK.prior, theta, x.mean(1), **options)
     assert os.listdir(tmp_path) == []
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
-    train_npe(TASK.prior, theta, x.mean(1), max_num_epochs=1, show_progress=True)
+    train_npe(TASK.prior, theta, x.mean(1), max_num_epochs=1, show_progress=True, **how)
     assert "Epochs trained" in capsys.readouterr().out
 
 
@@ -267,6 +297,82 @@ def test_training_repeats_under_a_seed_and_leaves_the_global_generator_alone():
     torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)
     assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
     torch.testing.assert_close(net.state_dict(), before, rtol=0, atol=0)
+
+
+# ------------------------------------------------------------------------------ files
+
+
+@pytest.fixture(scope="module")
+def quick() -> DirectPosterior:
+    """A posterior given the sample mean, hardly trained."""
+    theta, x = simulate()
+    return train_npe(TASK.prior, theta, x.mean(1), density_estimator="mdn", max_num_epochs=2)
+
+
+def test_a_posterior_over_summaries_comes_back_as_it_was(quick, tmp_path):
+    save_posterior(tmp_path / "npe", quick, density_estimator="mdn")
+    state = torch.get_rng_state()
+    loaded, summary = load_posterior(tmp_path / "npe", TASK.prior)
+    assert torch.equal(state, torch.get_rng_state())
+    assert summary is None
+    assert_equal_samples(quick, loaded, torch.zeros(1, 2))
+
+
+def test_one_parameter(tmp_path):
+    """sbi builds another network for a single parameter, which cryo-EM has."""
+    prior = torch.distributions.Independent(torch.distributions.Normal(torch.zeros(1), 1.0), 1)
+    theta, x = simulate()
+    posterior = train_npe(prior, theta[:, :1], x.mean(1), max_num_epochs=2)
+    save_posterior(tmp_path / "npe", posterior, density_estimator="nsf")
+    loaded, _ = load_posterior(tmp_path / "npe", prior)
+    assert_equal_samples(posterior, loaded, torch.zeros(1, 2))
+
+
+def test_what_does_not_fit_is_refused(quick, tmp_path):
+    save_posterior(tmp_path / "npe", quick, density_estimator="mdn")
+    with pytest.raises(ValueError, match="posterior: expected a network with the names and shapes"):
+        load_posterior(tmp_path / "npe", TASK.prior, embedding_net=nn.Linear(2, 3))
+    with pytest.raises(TypeError, match="expected a DirectPosterior"):
+        save_posterior(tmp_path / "no", object(), density_estimator="mdn")
+    files = sorted(file.name for file in (tmp_path / "npe").iterdir())
+    assert files == ["mindist.json", "tensors.safetensors"]
+    assert json.loads((tmp_path / "npe" / "mindist.json").read_text())["kind"] == "NeuralPosterior"
+
+
+def dump(value, path):
+    path.write_bytes(pickle.dumps(value))
+
+
+class Trace:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+@pytest.mark.parametrize("save", [torch.save, dump])
+def test_pickles_are_run_only_on_trust(save, tmp_path):
+    save(Trace(tmp_path / "trace"), tmp_path / "posterior.pkl")
+    for trust in (False, "yes", 1):
+        with pytest.raises(
+            ValueError, match=r"trust: .* is a pickle, and to load one is to run the"
+        ):
+            load_pickled_posterior(tmp_path / "posterior.pkl", trust=trust)
+    assert not (tmp_path / "trace").exists()
+    load_pickled_posterior(tmp_path / "posterior.pkl", trust=True)
+    assert (tmp_path / "trace").exists()
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        load_pickled_posterior(tmp_path / "none.pkl", trust=True)
+
+
+@pytest.mark.parametrize("save", [torch.save, dump])
+def test_a_trusted_posterior_is_the_posterior(save, quick, tmp_path):
+    save(quick, tmp_path / "posterior.pkl")
+    loaded = load_pickled_posterior(tmp_path / "posterior.pkl", trust=True)
+    assert_equal_samples(quick, loaded, torch.zeros(1, 2))
 
 
 # ------------------------------------------------------------------------------ what is accepted

@@ -107,7 +107,7 @@ def is_bounded(prior: Any) -> bool:
 
 
 def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
-    """Return the backend of a posterior, from the bridge of the library that its class comes from."""
+    """Return the backend of a posterior, from the bridge of the library that it comes from."""
     name = bridge_of(posterior)
     if name is None:
         raise TypeError(
