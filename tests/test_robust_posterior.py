@@ -885,8 +885,8 @@ def test_sbc_passes_on_clean_data_and_has_power():
     """sbi's own check: ranks uniform on clean data, and not for a posterior that is too narrow."""
     from sbi.diagnostics import check_sbc, run_sbc
 
-    theta, x = simulate(3000, seed=10)
-    options = TRAINING | {"batch_size": 100, "max_num_epochs": 40, "stop_after_epochs": 10}
+    theta, x = simulate(4000, seed=10)
+    options = TRAINING | {"batch_size": 100, "max_num_epochs": 60, "stop_after_epochs": 10}
     npe = train_npe(TASK.prior, theta, x.mean(1), density_estimator="mdn", **options)
     robust = RobustPosterior(npe, MinimumDistance(TASK.summary).fit(x[:1000]))
     options = {"num_posterior_samples": 500, "show_progress_bar": False}
