@@ -11,21 +11,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mindist import checks
-from mindist.observed.arrays import read_hdf5, read_npy, read_npz, read_zarr
+from mindist.observed.formats import (
+    read_csv,
+    read_hdf5,
+    read_npy,
+    read_npz,
+    read_parquet,
+    read_zarr,
+)
 from mindist.observed.source import MAX_BYTES, Observed, ObservedBatch, Request, Source
-from mindist.observed.tables import read_csv, read_parquet
 
 READERS: dict[str, Callable[[Request], Source]] = {
-    ".npy": read_npy,
-    ".npz": read_npz,
-    ".csv": read_csv,
-    ".tsv": read_csv,
-    ".txt": read_csv,
-    ".parquet": read_parquet,
-    ".pq": read_parquet,
-    ".h5": read_hdf5,
-    ".hdf5": read_hdf5,
-    ".zarr": read_zarr,
+    **{".npy": read_npy, ".npz": read_npz},
+    **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
+    **dict.fromkeys((".parquet", ".pq"), read_parquet),
+    **{".h5": read_hdf5, ".hdf5": read_hdf5, ".zarr": read_zarr},
 }
 
 
@@ -60,43 +60,17 @@ def read_observed(
         max_bytes: How much data a file may say that it holds, which can be far more than its size.
 
     Returns:
-        The datasets, which are read when they are asked for.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is damaged or hostile, or it is not clear what is meant.
-        ImportError: The library for this format is not installed.
+        The datasets, which are read when they are asked for. A damaged, hostile or unclear file is
+        a ValueError, a missing one a FileNotFoundError.
 
     Example:
-        >>> import tempfile
-        >>> import numpy as np
+        >>> import tempfile, numpy as np
         >>> path = tempfile.mkdtemp() + "/x.npy"
         >>> np.save(path, np.zeros((5, 100, 2)))
-        >>> observed = read_observed(path, event_shape=(2,))
-        >>> observed
+        >>> read_observed(path, event_shape=(2,))
         Observed(5 datasets of 100 observations of shape (2,))
-        >>> observed.stack().shape
-        torch.Size([5, 100, 2])
     """
     file = Path(path)
-    reader = _reader(file)
-    checks.choice(missing, ("error", "drop"), "missing")
-    event = None if event_shape is None else tuple(int(size) for size in event_shape)
-    is_table = reader in (read_csv, read_parquet)
-    if not is_table and (columns is not None or dataset is not None):
-        raise ValueError(
-            f"columns, dataset: expected None for {file.suffix} files, which are no tables."
-        )
-    if is_table and key is not None:
-        raise ValueError("key: expected None for a table. Choose its columns with columns=[...].")
-    source = reader(Request(file, event, key, columns, dataset, max_bytes))
-    observed = Observed.read(source, missing)
-    if not sum(observed.lengths):
-        raise ValueError(f"path: {file} holds no complete observation.")
-    return observed
-
-
-def _reader(file: Path) -> Callable[[Request], Source]:
     reader = READERS.get(file.suffix.lower())
     if reader is None:
         raise ValueError(
@@ -110,7 +84,20 @@ def _reader(file: Path) -> Callable[[Request], Source]:
         raise ValueError(
             f"path: expected a {kind} for {file.suffix}, got something else at {file}."
         )
-    return reader
+    checks.choice(missing, ("error", "drop"), "missing")
+    event = None if event_shape is None else tuple(int(size) for size in event_shape)
+    is_table = reader in (read_csv, read_parquet)
+    if is_table and key is not None:
+        raise ValueError("key: expected None for a table. Choose its columns with columns=[...].")
+    if not is_table and (columns is not None or dataset is not None):
+        raise ValueError(
+            f"columns, dataset: expected None for {file.suffix} files, which are no tables."
+        )
+    source = reader(Request(file, event, key, columns, dataset, max_bytes))
+    observed = Observed.read(source, missing)
+    if not sum(observed.lengths):
+        raise ValueError(f"path: {file} holds no complete observation.")
+    return observed
 
 
 __all__ = ["Observed", "ObservedBatch", "read_observed"]

@@ -38,9 +38,8 @@ class Request:
         try:
             yield
         except ImportError as error:
-            raise ImportError(
-                f"{kind} files need {error.name}. Install it: pip install 'mindist[files]'"
-            ) from error
+            why = f"{kind} files need {error.name}. Install it: pip install 'mindist[files]'"
+            raise ImportError(why) from error
         except Exception as error:
             if isinstance(error, ValueError) and str(error).split(":")[0] in ARGUMENTS:
                 raise  # one of ours
@@ -61,14 +60,6 @@ class Request:
             )
 
 
-def not_numbers(where: str, what: object) -> ValueError:
-    """Return the error for text, dates, objects or complex numbers."""
-    return ValueError(
-        f"{where}: expected real numbers, got {what}. Objects are not read, because that would run "
-        "what the file says; save plain numbers, for example with array.astype('float64')."
-    )
-
-
 class Source(NamedTuple):
     """Datasets in a file: their names, the shape of an observation, and a way to read them."""
 
@@ -77,15 +68,8 @@ class Source(NamedTuple):
     read: Callable[[], Iterator[NDArray[Any]]]
 
 
-@dataclass(frozen=True)
-class ObservedBatch:
-    """Datasets `(B, N, *event)` of one length, and which of all datasets they are.
-
-    Example:
-        >>> batch = ObservedBatch((0, 2), torch.zeros(2, 10, 1))
-        >>> [(i, tuple(x.shape)) for i, x in zip(batch.index, batch.x)]
-        [(0, (10, 1)), (2, (10, 1))]
-    """
+class ObservedBatch(NamedTuple):
+    """Datasets `(B, N, *event)` of one length, and which of all datasets they are."""
 
     index: tuple[int, ...]
     x: Tensor
@@ -93,37 +77,22 @@ class ObservedBatch:
 
 @dataclass(frozen=True)
 class Observed:
-    r"""Observed datasets `(N_i, *event)` in a file.
-
-    It iterates over the datasets as tensors, and keeps none. The file was read through once when
-    this was made: lengths and missing values are known.
-
-    Arguments:
-        names: What the datasets are called: numbers, keys, or values in a column of a table.
-        event_shape: The shape of one observation.
-        lengths: N_i, the observations in each dataset, without those that are dropped.
-        dropped: How many observations of each dataset are dropped for a missing value.
+    r"""Observed datasets `(N_i, *event)` in a file; iterates over them as tensors, keeps none.
 
     Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from mindist import read_observed
-        >>> path = Path(tempfile.mkdtemp()) / "x.csv"
-        >>> _ = path.write_text("run,x,y\na,1,2\na,3,4\nb,5,6\n")
-        >>> observed = read_observed(path, dataset="run")
-        >>> observed
-        Observed(2 datasets of 1 to 2 observations of shape (2,))
-        >>> observed["a"]
-        tensor([[1., 2.],
-                [3., 4.]], dtype=torch.float64)
-        >>> [batch.index for batch in observed.batches()]
-        [(0,), (1,)]
+        >>> import tempfile, mindist
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write("run,x,y\na,1,2\na,3,4\nb,5,6\n")
+        ...     file.flush()
+        ...     observed = mindist.read_observed(file.name, dataset="run")
+        >>> observed["a"].tolist(), [batch.index for batch in observed.batches()]
+        ([[1.0, 2.0], [3.0, 4.0]], [(0,), (1,)])
     """
 
-    names: tuple[Any, ...]
-    event_shape: tuple[int, ...]
-    lengths: tuple[int, ...]
-    dropped: tuple[int, ...]
+    names: tuple[Any, ...]  # numbers, keys, or values in a column of a table
+    event_shape: tuple[int, ...]  # of one observation
+    lengths: tuple[int, ...]  # N_i, the observations in each dataset, without those dropped
+    dropped: tuple[int, ...]  # how many observations of each lack a value
     _source: Source = field(repr=False, compare=False)
 
     @classmethod
@@ -155,10 +124,7 @@ class Observed:
             yield _tensor(x if complete.all() else x[complete])
 
     def __getitem__(self, which: Any) -> Tensor:
-        """Return one dataset `(N, *event)` by its name or, if no name is that, its number.
-
-        Those before it are read too: to go through many, iterate.
-        """
+        """Return one dataset by name, else by number; reads those before it too."""
         if which in self.names:
             which = self.names.index(which)
         elif not isinstance(which, int) or not -len(self) <= which < len(self):
@@ -180,10 +146,7 @@ class Observed:
         return torch.stack(list(self))
 
     def batches(self, size: int = 1_000) -> Iterator[ObservedBatch]:
-        """Yield batches of datasets of equal length, at most `size` in each, each dataset once.
-
-        All that wait for others of their length leave early once they take more than 256 MB.
-        """
+        """Yield batches of datasets of equal length, at most `size` in each, each dataset once."""
         checks.positive(size, "size")
         waiting: dict[int, list[tuple[int, Tensor]]] = {}
         used = 0

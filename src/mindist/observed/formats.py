@@ -1,4 +1,4 @@
-"""Files that hold arrays: `.npy`, mapped into memory, `.npz`, Zarr and HDF5.
+"""One reader for each format: npy (mapped into memory), npz, Zarr, HDF5, CSV and Parquet.
 
 Each defence here answers a hostile file of tests/test_observed.py: objects, which NumPy would
 unpickle; codecs of Zarr that unpickle; links out of a Zarr folder; sizes that a few bytes claim.
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mindist import storage
-from mindist.observed.source import Request, Source, not_numbers
+from mindist.observed.source import Request, Source
 
 MAX_HEADER = 10_000  # characters: NumPy's own limit
 BLOCK_BYTES = 2**26  # of datasets that are read at once
@@ -36,9 +36,23 @@ CODECS = {"blosc", "bz2", "bytes", "crc32", "crc32c", "delta", "gzip", "lz4", "l
 CODECS |= {"sharding_indexed", "transpose", "zlib", "zstd"}
 HDF5_PROGRAM = Path(__file__).with_name("hdf5_copy.py")
 HDF5_SECONDS = 600.0  # a busy process ends itself earlier: hdf5_copy.py
+LINE_BYTES, MAX_COLUMNS = 2**20, 2**16  # of a CSV file
+MAX_STRING, MAX_CONTAINER = 2**24, 2**20  # bytes of a text, items of a list, in Parquet's footer
 
-Open = Callable[[], Any]
-"""Opens an array, which has a dtype and a shape and can be sliced."""
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name[:80]) for name in names[:20]) + (", ..." if names[20:] else "")
+
+
+def _not_numbers(where: str, what: str) -> ValueError:
+    """Return the error for text, dates, objects or complex numbers."""
+    return ValueError(
+        f"{where}: expected real numbers, got {what}. Objects are not read, because that would run "
+        "what the file says; save plain numbers, for example with array.astype('float64')."
+    )
+
+
+# ------------------------------------------------------------------------------- arrays
 
 
 def read_npy(request: Request) -> Source:
@@ -47,7 +61,7 @@ def read_npy(request: Request) -> Source:
     def opened() -> Any:
         return np.lib.format.open_memmap(request.path, "r", max_header_size=MAX_HEADER)
 
-    return _source("npy", {"x": opened}, request, compressed=False)
+    return _arrays("npy", {"x": opened}, request, compressed=False)
 
 
 def read_npz(request: Request) -> Source:
@@ -61,7 +75,7 @@ def read_npz(request: Request) -> Source:
         with np.load(request.path, allow_pickle=False, max_header_size=MAX_HEADER) as archive:
             return archive[key]
 
-    return _source("npz", {key: partial(opened, key) for key in keys}, request)
+    return _arrays("npz", {key: partial(opened, key) for key in keys}, request)
 
 
 def read_zarr(request: Request) -> Source:
@@ -69,7 +83,7 @@ def read_zarr(request: Request) -> Source:
     with request.reading("Zarr"):
         found = dict(_zarr_arrays(request.path))
     keys = _keys(sorted(found), request)
-    return _source("Zarr", {key: partial(_open_zarr, found[key]) for key in keys}, request)
+    return _arrays("Zarr", {key: partial(_open_zarr, found[key]) for key in keys}, request)
 
 
 def _zarr_arrays(root: Path) -> Iterator[tuple[str, Path]]:
@@ -125,44 +139,38 @@ def read_hdf5(request: Request) -> Source:
     The HDF5 library runs for ever on some damaged files (tests/fixtures/endless.h5), and crashes on
     others: in a process that can be ended, with a limit of time and memory, that harms nobody.
     """
-    folder = tempfile.mkdtemp(prefix="mindist-hdf5-")
+    folder, command = tempfile.mkdtemp(prefix="mindist-hdf5-"), [sys.executable, str(HDF5_PROGRAM)]
 
     def opened(key: str) -> Any:
-        return np.load(Path(folder, f"{list(found).index(key)}.npy"), mmap_mode="r")
+        dtype, shape, refused = found[key]
+        if refused:
+            raise ValueError(f"path: {request.path}, {key[:80]!r} {refused}")
+        copy = Path(folder, f"{list(found).index(key)}.npy")
+        if copy.exists():
+            return np.load(copy, mmap_mode="r")
+        return np.broadcast_to(np.zeros((), dtype), shape)  # to be refused for its type or size
 
     weakref.finalize(opened, shutil.rmtree, folder, ignore_errors=True)
     wanted = [request.key] if isinstance(request.key, str) else request.key
-    task = {"path": str(request.path.resolve()), "folder": folder, "keys": wanted}
+    where = {"path": str(request.path.resolve()), "folder": folder}
+    task = json.dumps({**where, "keys": wanted, "max_bytes": request.max_bytes})
     with request.reading("HDF5"):
         if find_spec("h5py") is None:
             raise ModuleNotFoundError(name="h5py")
         answer = subprocess.run(
-            [sys.executable, str(HDF5_PROGRAM)],
-            input=json.dumps({**task, "max_bytes": request.max_bytes}),
-            capture_output=True,
-            text=True,
-            timeout=HDF5_SECONDS,
-            check=False,
+            command, input=task, capture_output=True, text=True, timeout=HDF5_SECONDS, check=False
         )
         if answer.returncode:
             said = answer.stderr.strip().rpartition("\n")[2]
             raise ValueError(said or "the HDF5 library crashed on it, or did not come to an end")
         found = json.loads(answer.stdout)
-    keys, total = _keys(list(found), request), 0
-    for key in keys:
-        where, (dtype, shape, refused) = f"path: {request.path}, {key[:80]!r}", found[key]
-        if refused:
-            raise ValueError(f"{where} {refused}")
-        total += _check(where, np.dtype(dtype), shape)
-        request.check_size(total)
-    return _source("HDF5", {key: partial(opened, key) for key in keys}, request)
+    keys = _keys(list(found), request)
+    return _arrays("HDF5", {key: partial(opened, key) for key in keys}, request)
 
 
 def _keys(available: Sequence[str], request: Request) -> list[str]:
     """Return the arrays that the user means."""
-    key = request.key
-    listed = ", ".join(repr(name[:80]) for name in available[:20])
-    listed += ", ..." if len(available) > 20 else ""
+    key, listed = request.key, _listed(available)
     if not available:
         raise ValueError(f"path: {request.path} holds no arrays.")
     if key is None and len(available) > 1:
@@ -180,17 +188,17 @@ def _keys(available: Sequence[str], request: Request) -> list[str]:
     return wanted
 
 
-def _source(
-    kind: str, arrays: Mapping[str, Open], request: Request, *, compressed: bool = True
+def _arrays(
+    kind: str, arrays: Mapping[str, Callable[[], Any]], request: Request, *, compressed: bool = True
 ) -> Source:
-    """Plan the datasets in some arrays, whose file may be smaller than its data."""
+    """Plan the datasets in arrays, each of which a function opens; files may be `compressed`."""
     total, many, names, event = 0, {}, [], request.event_shape
     for key, opened in arrays.items():
         where = f"path: {request.path}" + (f", {key!r}" if len(arrays) > 1 else "")
         with request.reading(kind):
             array = opened()
             shape = tuple(array.shape)
-            total += _check(where, array.dtype, shape)
+            total += _checked_bytes(where, array.dtype, shape)
         if compressed:
             request.check_size(total)  # before there is a name for each dataset
         if event is None and len(arrays) > 1:
@@ -209,15 +217,15 @@ def _source(
     return Source(names, event or (), read)
 
 
-def _check(where: str, dtype: np.dtype[Any], shape: Sequence[int]) -> int:
-    """Refuse what are no observations of real numbers; return the bytes of the array."""
+def _checked_bytes(where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    """Return the bytes of an array, or refuse what are no observations of real numbers."""
     if dtype.kind not in "fiub":
-        raise not_numbers(where, f"an array of type {str(dtype)[:80]}")
+        raise _not_numbers(where, f"an array of type {str(dtype)[:80]}")
     if not shape:
         raise ValueError(f"{where}: expected an array of observations, got a single number.")
     if 0 in shape:
-        raise ValueError(f"{where}: expected observations, got an empty array {tuple(shape)}.")
-    return math.prod(int(size) for size in shape) * int(dtype.itemsize)
+        raise ValueError(f"{where}: expected observations, got an empty array {shape}.")
+    return math.prod(map(int, shape)) * int(dtype.itemsize)
 
 
 def _is_batch(shape: tuple[int, ...], event: tuple[int, ...] | None, where: str) -> bool:
@@ -251,3 +259,128 @@ def _split(array: Any, many: bool) -> Iterator[NDArray[Any]]:
     step = max(1, min(chunks[0] if chunks else 1, BLOCK_BYTES // size))
     for begin in range(0, array.shape[0], step):
         yield from np.asarray(array[begin : begin + step])
+
+
+# ------------------------------------------------------------------------------- tables
+
+
+def read_csv(request: Request) -> Source:
+    """Read a CSV file. Empty fields, NA, NaN, null and the like are missing values."""
+    with request.reading("CSV"):
+        from pyarrow import csv, string
+
+        with request.path.open("rb") as file:
+            line = file.readline(LINE_BYTES).decode("utf-8-sig")
+        if not line:
+            raise ValueError(f"path: {request.path} is empty.")
+        delimiter = max(",;\t", key=line.count)
+        if line.count(delimiter) >= MAX_COLUMNS:
+            raise ValueError(f"it has more than {MAX_COLUMNS} columns")
+        first = [field.strip(' \t\r\n"') for field in line.split(delimiter)]
+        request.check_size(request.path.stat().st_size)
+        options = csv.ReadOptions(use_threads=False, block_size=LINE_BYTES)
+        options.autogenerate_column_names = all(map(_is_number, first))
+        kinds = {} if request.dataset is None else {request.dataset: string()}
+        convert = csv.ConvertOptions(strings_can_be_null=True, column_types=kinds)
+        parse = csv.ParseOptions(delimiter=delimiter)
+        table = csv.read_csv(request.path, options, parse, convert)
+        return _table(table.schema, table.select, request)
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def read_parquet(request: Request) -> Source:
+    """Read the columns that are asked for, once the footer's claims are within `max_bytes`."""
+    with request.reading("Parquet"):
+        import pyarrow.parquet as pq
+
+        limits = {"thrift_string_size_limit": MAX_STRING}
+        limits["thrift_container_size_limit"] = MAX_CONTAINER
+        with pq.ParquetFile(request.path, page_checksum_verification=True, **limits) as file:
+            claims = file.metadata
+            groups = [claims.row_group(i) for i in range(claims.num_row_groups)]
+            rows = [claims.num_rows, *(group.num_rows for group in groups)]
+            stored = [group.total_byte_size for group in groups]
+            if min(rows + stored) < 0:
+                raise ValueError("it says that it has fewer than no rows")
+            values = max(rows[0], sum(rows[1:])) * claims.num_columns
+            request.check_size(max(4 * values, sum(stored)))
+
+            def read(names: list[str]) -> Any:
+                table = file.read(names, use_threads=False)
+                table.validate(full=True)
+                return table
+
+            return _table(file.schema_arrow, read, request)
+
+
+def _table(schema: Any, read: Callable[[list[str]], Any], request: Request) -> Source:
+    """Read some columns of a table, and sort its rows into datasets."""
+    import pyarrow as pa
+
+    columns = _columns(schema, request)
+    table = read([*columns, *([] if request.dataset is None else [request.dataset])])
+    # As Python would: 2**53 + 1 is rounded, where Arrow makes it an error; null becomes NaN.
+    x = np.empty((table.num_rows, len(columns)))
+    for i, name in enumerate(columns):
+        x[:, i] = table.column(name).cast(pa.float64(), safe=False).to_numpy()
+    event = (len(columns),) if request.event_shape is None else request.event_shape
+    x = x.reshape(-1, *event)
+    if request.dataset is None:
+        return Source([0], event, lambda: iter([x]))
+    column = table.column(request.dataset).combine_chunks()
+    codes = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    names = codes.dictionary.to_pylist() + [None] * bool(column.null_count)
+    wrong = [name for name in names if not isinstance(name, str | int | float) or name != name]
+    if wrong:
+        raise ValueError(
+            f"columns: expected a text or a number in each row of {request.dataset!r}, got "
+            f"{str(wrong[0])[:80]}. Drop the rows that belong to no dataset."
+        )
+    index = codes.indices.to_numpy()
+    found, first, counts = np.unique(index, return_index=True, return_counts=True)
+    parts = np.split(x[np.argsort(index, kind="stable")], np.cumsum(counts)[:-1])
+    order = np.argsort(first)  # names in the order in which they first occur
+    return Source([names[found[i]] for i in order], event, lambda: iter([parts[i] for i in order]))
+
+
+def _columns(schema: Any, request: Request) -> list[str]:
+    """Return the columns of the observation: those asked for, or all numeric but the dataset's."""
+    from pyarrow import types
+
+    kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_null)
+    numeric = [field.name for field in schema if any(fits(field.type) for fits in kinds)]
+    every, path = schema.names, request.path
+    twice = {name for name in every if every.count(name) > 1} if len(every) < 1_000 else ()
+    known = f"It has {_listed(every)}."
+    if request.dataset is not None and request.dataset not in every:
+        raise ValueError(f"dataset: {path} has no column {request.dataset!r}. {known}")
+    chosen = [name for name in numeric if name != request.dataset]
+    if request.columns is not None:
+        chosen = list(request.columns)
+    for name in chosen:
+        if name not in every or name in twice:
+            what = "two columns" if name in twice else "no column"
+            raise ValueError(f"columns: {path} has {what} {name!r}. {known}")
+        if name not in numeric:
+            raise _not_numbers(f"columns: {path}, {name!r}", "a column of something else")
+    if not chosen:
+        raise ValueError(
+            f"columns: {path} has no column of numbers. {known} One word in a column makes it one "
+            "of text; what is missing should be left empty, or be NA or NaN."
+        )
+    wanted = len(chosen) if request.event_shape is None else math.prod(request.event_shape)
+    if len(chosen) != wanted:
+        index = " One without a name is often an index." if "" in chosen else ""
+        raise ValueError(
+            f"columns: expected {wanted} column{'s' * (wanted > 1)} for an observation of shape "
+            f"{request.event_shape}, got {len(chosen)}: {_listed(chosen)}.{index} Choose "
+            f"{'them' if wanted > 1 else 'it'} with columns=[...]."
+        )
+    return chosen
