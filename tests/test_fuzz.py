@@ -11,7 +11,7 @@ from fuzzing.mutate import mutate_bytes, mutate_json
 from fuzzing.run import WORKER, Count
 from fuzzing.targets import TARGETS
 
-QUICK = ("npy", "npz", "csv", "parquet", "zarr", "results")
+QUICK = ("npy", "npz", "csv", "parquet", "zarr")
 PROCESS = ("hdf5",)
 TRAINED = ("estimator", "posterior", "bank")
 FINE = {"loaded", "ValueError", "FileNotFoundError"}
