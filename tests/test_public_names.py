@@ -20,6 +20,7 @@ INTERNAL = {  # written for other modules of mindist, which their tests cover
     "mindist.adaptation": {
         "Observations", "Response", "View", "influence", "reweighted_search", "search", "spread",
     },
+    "mindist_paper.baselines": {"NeuralPosterior"},  # what train_method("npe", ...) returns
 }  # fmt: skip
 HELPED = {"mindist.posteriors.bayesflow_bridge"}
 """Their examples need a trained workflow: the tutorial with BayesFlow runs them."""

@@ -40,7 +40,12 @@ def new_figure(panels: int, size: tuple[float, float] = (5, 5)) -> tuple[Figure,
 
 
 def new_grid(lines: int, columns: int, size: tuple[float, float]) -> tuple[Figure, Any]:
-    """Make lines and columns of panels; return the figure and its axes `(lines, columns)`."""
+    """Make lines and columns of panels; return the figure and its axes `(lines, columns)`.
+
+    Example:
+        >>> new_grid(2, 3, (4, 4))[1].shape
+        (2, 3)
+    """
     figure = Figure(figsize=(size[0] * columns, size[1] * lines), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(lines, columns, squeeze=False)
