@@ -19,10 +19,10 @@ from bridged import (
     mean,
     simulate,
 )  # fmt: skip
-from mindist import MinimumDistance, RobustPosterior
+from mindist import MinimumDistance, RobustPosterior, checks
 from mindist.posteriors import CallablePosterior
 from mindist.posteriors.flow_bridge import load_weights, save_weights
-from mindist.posteriors.guards import seed_for_others, seeded, warn_user
+from mindist.posteriors.guards import seed_for_others, seeded
 
 # Its training takes 10 s; tests/test_bayesflow_bridge.py asks one that was trained less.
 SLOW = {"bayesflow-learned": pytest.mark.slow}
@@ -229,8 +229,8 @@ def test_a_seed_for_others_leaves_torch_draws_alone():
 
 def test_warnings_point_outside_both_houses():
     for house in ("mindist.report.page", "mindist_paper.evaluation.store"):
-        inside = {"__name__": house, "warn_user": warn_user}
-        exec("def work(): warn_user('seen here')", inside)
+        inside = {"__name__": house, "checks": checks}
+        exec("def work(): checks.warn_user('seen here')", inside)
         with pytest.warns(UserWarning, match="seen here") as caught:
             inside["work"]()
         assert caught[0].filename == __file__

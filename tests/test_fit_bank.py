@@ -13,8 +13,8 @@ from mindist import MinimumDistance
 from mindist.decoders import RidgeDecoder
 from mindist.features import stream
 from mindist.features.embedding import Embedding
+from mindist.features.stream import is_bank
 from mindist.posteriors.sbi_training import BankLoader, KeptData
-from mindist.protocols import is_bank
 from mindist.schema import Record
 from stored_simulations import MemoryBank
 

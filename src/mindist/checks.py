@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,12 +14,6 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from mindist.protocols import Array
-
-LEAST_BANDWIDTH = 1e-100  # whose square and inverse square are numbers
-BANDWIDTHS = (
-    "a positive number, 'median', a multiple such as '0.5 median', or an efficiency above 0% and "
-    "below 100% such as '95% efficient'"
-)
 
 
 def wrong(
@@ -100,14 +94,6 @@ def size(num_observations: int | None, default: int) -> int:
     return positive(default if num_observations is None else num_observations, "num_observations")
 
 
-def even(value: Any, name: str) -> int:
-    """Return a positive even number."""
-    if (whole := integer(value, name)) < 2 or whole % 2:
-        said = "a positive even number (a cosine and a sine for each frequency)"
-        raise wrong(name, said, value)
-    return whole
-
-
 def seed(value: Any, name: str = "seed") -> int:
     """Return a whole number that torch's generators take."""
     if not -(2**63) <= (whole := integer(value, name)) < 2**64:
@@ -115,21 +101,9 @@ def seed(value: Any, name: str = "seed") -> int:
     return whole
 
 
-def level(alpha: Any) -> float:
-    """Return a test's level, between 0 and 1."""
-    said = "a level between 0 and 1"
-    return number(alpha, "alpha", said, lambda a: 0 < a < 1, "The usual is 0.05.")
-
-
 def fraction(epsilon: Any, name: str = "epsilon") -> float:
     """Return a contaminated fraction, from 0 to 1."""
     return number(epsilon, name, "a fraction from 0 to 1", lambda e: 0 <= e <= 1, "10% is 0.1.")
-
-
-def seconds(value: Any, name: str) -> float:
-    """Return a time of at least 0."""
-    said = "a number of seconds of at least 0, or None for no limit"
-    return number(value, name, said, lambda t: t >= 0)
 
 
 def flag(value: Any, name: str) -> bool:
@@ -146,23 +120,21 @@ def choice(value: Any, allowed: Sequence[str], name: str) -> str:
     return value
 
 
-def sizes(value: Any, name: str = "sample_shape") -> tuple[int, ...]:
-    """Return a shape: whole numbers of at least 0 in a tuple, not one number.
-
-    Example:
-        >>> sizes(5)
-        Traceback (most recent call last):
-            ...
-        TypeError: sample_shape: expected a shape, a tuple of whole numbers, got 5. Pass (5,).
-    """
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        then = f"Pass ({value},)." if isinstance(value, int) else "One axis of 5 is (5,)."
-        said = "a shape, a tuple of whole numbers"
+def choice_or(
+    value: Any,
+    allowed: Sequence[str],
+    name: str,
+    other: str,
+    fits: Callable[[Any], bool],
+    then: str = "",
+) -> Any:
+    """Return one of a few words, or something else that fits, which `other` says in words."""
+    if isinstance(value, str):
+        return choice(value, allowed, name)
+    if not fits(value):
+        said = f"one of {', '.join(map(repr, allowed))}, or {other}"
         raise wrong(name, said, shown(value), then, TypeError)
-    shape = tuple(integer(size, name) for size in value)
-    if any(size < 0 for size in shape):
-        raise wrong(name, "numbers of at least 0", shape)
-    return shape
+    return value
 
 
 def device(value: Any, name: str = "device") -> torch.device:
@@ -268,16 +240,6 @@ def observed(x: Array, event_shape: Sequence[int], name: str = "x") -> tuple[Ten
     return batch, single
 
 
-def within_range(x: Tensor, dtype: torch.dtype, name: str = "x") -> Tensor:
-    """Return finite observations that are finite in another precision, too."""
-    largest = torch.finfo(dtype).max
-    if torch.finfo(x.dtype).max > largest and x.numel() and x.abs().amax() > largest:
-        said = f"observations of at most {largest:.3g}, the largest {dtype}, as in the simulations"
-        then = "Clip such observations, or fit to simulations in float64."
-        raise wrong(name, said, f"{float(x.abs().amax()):.3g}", then)
-    return x
-
-
 def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:
     """Return a batch of datasets `(B, N, *event)` with at least one observation each."""
     x, event = as_tensor(value, name), tuple(event_shape)
@@ -308,23 +270,6 @@ def parameters(value: Any, prior: Distribution, support: str, name: str = "theta
         then = "Draw them with sample_prior, or drop those outside."
         raise wrong(name, f"parameters in the support of the prior, {support}", got, then)
     return theta
-
-
-def rows(value: Tensor, dim: int, name: str) -> Tensor:
-    """Return parameters `(n, d_theta)` to start from, at least one."""
-    if value.dim() != 2 or value.shape[1] != dim or not len(value):
-        said = f"parameters of shape (n, {dim}) with n at least 1"
-        then = "One parameter vector is theta[None]."
-        raise wrong(name, said, _shape(value), then)
-    return value
-
-
-def start_vector(start: Tensor, dim: int) -> Tensor:
-    """Return a given starting point of the search, as long as a summary."""
-    if start.shape != (dim,):
-        then = "A starting vector is a summary: one number for each summary statistic."
-        raise wrong("starts", f"vectors of length {dim}", f"length {len(start)}", then)
-    return start
 
 
 def finite_rows(x: Tensor) -> Tensor:
@@ -390,143 +335,9 @@ def agree(got: Tensor, expected: Tensor) -> bool:
     return bool((~torch.isfinite(difference) | (difference <= 1e-4 + 1e-3 * expected.abs())).all())
 
 
-def same_function(name: str, got: Tensor, stored: Tensor) -> None:
-    """Raise a ValueError unless a function given to `load` gives what that of the fit gave."""
-    if not agree(got.cpu(), stored):
-        first = [value.flatten(0, -2)[0].tolist() for value in (stored, got)]
-        said = f"the function of the fit, which gives {first[0]} on a stored dataset"
-        then = "Pass the same function (and, for a network, the same weights)."
-        raise wrong(name, said, f"one that gives {first[1]}", then)
-
-
-def given_summaries(given: Tensor, computed: Tensor) -> None:
-    """Raise a ValueError unless summaries handed to `fit` are those that the function gives."""
-    if not agree(given, computed):
-        said = f"the summaries that summary(x) gives, {computed[0].tolist()} for the first dataset"
-        then = "Pass summary(x) in the order of x, or leave s out."
-        raise wrong("s", said, given[0].tolist(), then)
-
-
-def search_options(value: Any, kind: type) -> Any:
-    """Return the options of a search, in their own class."""
-    if not isinstance(value, kind):
-        then = "Pass its options to it, for example search=mindist.Search(reweight=0)."
-        raise wrong("search", f"a {kind.__name__}", shown(value), then, TypeError)
-    return value
-
-
-def decoder(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a decoder, or an unfitted decoder."""
-    methods = ("fit", "basis", "basis_and_jacobian", "__call__")
-    fits = not isinstance(value, type) and all(callable(getattr(value, m, None)) for m in methods)
-    said = "an unfitted decoder with the methods of mindist.protocols.Decoder"
-    then = "Of a class of decoders pass an instance, such as RidgeDecoder()."
-    return _named(value, names, "decoder", fits, said, then)
-
-
-def representation(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a representation, or a function."""
-    said = "a function of observations (n, *event) to vectors (n, D)"
-    return _named(value, names, "representation", callable(value), said)
-
-
-def _named(
-    value: Any, names: Sequence[str], name: str, fits: bool, said: str, then: str = ""
-) -> Any:
-    """Return one of a few names, or an object that fits."""
-    if isinstance(value, str):
-        return choice(value, names, name)
-    if not fits:
-        said = f"one of {', '.join(map(repr, names))}, or {said}"
-        raise wrong(name, said, shown(value), then, TypeError)
-    return value
-
-
-def bad_bandwidth_rule(rule: object) -> Exception:
-    """Return the error for a bandwidth that is neither a positive number nor a rule we know."""
-    return wrong("bandwidth", BANDWIDTHS, repr(rule))
-
-
-def positive_bandwidth(bandwidth: float) -> float:
-    """Return a kernel bandwidth above zero."""
-    if not bandwidth > 0:
-        raise ValueError(
-            "x: the median distance between simulated observations is 0, so the kernel would have "
-            "zero bandwidth: at least half of the simulated observations are identical. Check the "
-            "simulator, or give a positive number as bandwidth."
-        )
-    if not LEAST_BANDWIDTH < bandwidth < 1 / LEAST_BANDWIDTH:
-        said = f"between {LEAST_BANDWIDTH} and {1 / LEAST_BANDWIDTH}"
-        then = "Measure the data, and a bandwidth that is a number, in other units: x / x.std()."
-        raise wrong("bandwidth", said, f"{bandwidth:.3g}", then)
-    return bandwidth
-
-
-def warn_inefficient(share: float, reached: float, multiple: float) -> None:
-    """Warn that no bandwidth keeps the share of a summary's efficiency that was asked for."""
-    warnings.warn(
-        f"bandwidth: expected a bandwidth that keeps {share:.3g} of the efficiency of the summary, "
-        f"got at most {reached:.3g}, at {multiple:.3g} times the median distance. The median "
-        "distance is used. Ask for less, simulate more datasets, or give the kernel a "
-        "representation that shows what the summary measures.",
-        UserWarning,
-        stacklevel=3,
-    )
-
-
-def no_sampling_noise() -> Exception:
-    """Return the error for an efficiency of a summary that has no sampling noise."""
-    said = "a summary with sampling noise, of which an efficiency is a share"
-    got = "one that does not change when observations are drawn again"
-    return wrong("bandwidth", said, got, "Choose 'median'.")
-
-
-def enough_to_fit(num_simulations: int) -> int:
-    """Return how many simulations a decoder is fitted to: some to learn from, some to judge by."""
-    if num_simulations < 2:
-        said = "some hundreds of simulated datasets, 380 to detect at alpha = 0.05"
-        got = f"so few that {num_simulations} are left to fit a decoder to"
-        raise wrong("x", said, got, "Simulate more.")
-    return num_simulations
-
-
-def calibration_size(num_simulations: int, fraction: float, alpha: float) -> int:
-    """Return how many simulations to hold out, enough for a p-value of alpha to be possible."""
-    held_out = int(fraction * num_simulations)
-    needed = math.ceil(1 / alpha - 1 - 1e-9)
-    if held_out < needed:
-        then = (
-            f"{fraction:.0%} of them are held out to calibrate detection, and at alpha = {alpha} a "
-            f"p-value needs {needed} of these. Simulate more, or raise alpha."
-        )
-        said = f"at least {math.ceil(needed / fraction)} simulated datasets"
-        raise wrong("x", said, num_simulations, then)
-    return held_out
-
-
-def warn_dropped(dropped: int, total: int) -> None:
-    """Warn once about simulations with NaN or infinite values."""
-    if dropped:
-        warnings.warn(
-            f"x: dropped {dropped} of {total} simulations because they or their summaries hold "
-            "NaN or infinite values. If the simulator fails for some parameters, the posterior "
-            "was trained without them too; check that it was.",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def same_shapes(chunks: Sequence[Tensor]) -> None:
-    """Raise a ValueError unless all simulated datasets have the same shape."""
-    for chunk in chunks[1:]:
-        if chunk.shape[1:] != chunks[0].shape[1:]:
-            said = f"every simulated dataset to have shape {tuple(chunks[0].shape[1:])}"
-            got = f"a chunk with datasets of shape {tuple(chunk.shape[1:])}"
-            then = "Simulate alike; each item of an iterator is a chunk (m, N, *event)."
-            raise wrong("x", said, got, then)
-
-
-def no_simulations() -> Exception:
-    """Return the error for nothing to fit to."""
-    then = "Check the simulator and the summary for NaN."
-    return wrong("x", "simulated datasets", "none with finite values", then)
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside mindist (and mindist-paper) from which it was entered."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mindist"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -35,23 +35,18 @@ from mindist.adaptation import (
     Detection,
     Search,
     SummaryNoise,
+    choose_representation,
+    efficient_bandwidth,
 )
 from mindist.adaptation.block import adapt_block
 from mindist.decoders import DECODERS
-from mindist.features.embedding import Embedding
-from mindist.features.kernel import parse_bandwidth
-from mindist.features.representation import REPRESENTATIONS
-from mindist.features.stream import EmbeddedStream, Source, read_data, read_simulation_bank
-from mindist.fitted import Fitted
-from mindist.learning import EmbeddingRule, Learner
-from mindist.protocols import (
-    Array,
-    Decoder,
-    DensityDecoder,
-    StoredSimulations,
-    Summary,
-    is_bank,
-)
+from mindist.features import FourierFeatures, choose_bandwidth
+from mindist.features.embedding import Embedding, local_multiple
+from mindist.features.kernel import efficiency_share, parse_bandwidth
+from mindist.features.representation import REPRESENTATIONS, make_representation
+from mindist.features.stream import EmbeddedStream, read_simulations
+from mindist.fitted import Fitted, Learner
+from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
 from mindist.schema import Record, moved, plain
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
@@ -129,19 +124,33 @@ class MinimumDistance:
     ) -> None:
         Summariser(summary)
         number = parse_bandwidth(bandwidth)
-        checks.even(num_features, "num_features")
-        checks.choice(frequencies, ("sobol", "orthogonal", "random"), "frequencies")
-        decoder = checks.decoder(decoder, tuple(DECODERS))
+        num_features = checks.integer(num_features, "num_features")
+        if num_features < 2 or num_features % 2:
+            said = "a positive even number (a cosine and a sine for each frequency)"
+            raise checks.wrong("num_features", said, num_features)
+        allowed = ("sobol", "orthogonal", "random")
         self.summary = summary
         self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
-        self.representation = checks.representation(
-            representation, ("auto", "raw", *REPRESENTATIONS)
+        self.representation = checks.choice_or(
+            representation,
+            ("auto", "raw", *REPRESENTATIONS),
+            "representation",
+            "a function of observations (n, *event) to vectors (n, D)",
+            callable,
         )
         self.local = checks.flag(local, "local")
         self.detector = checks.choice(detector, ("combined", "distance"), "detector")
         self.num_features = num_features
-        self.frequencies = frequencies
-        self.decoder = DECODERS[decoder]() if isinstance(decoder, str) else decoder
+        self.frequencies = checks.choice(frequencies, allowed, "frequencies")
+        decoder = checks.choice_or(
+            decoder,
+            tuple(DECODERS),
+            "decoder",
+            "an unfitted decoder with the methods of mindist.protocols.Decoder",
+            _is_decoder,
+            "Of a class of decoders pass an instance, such as RidgeDecoder().",
+        )
+        self.decoder: Decoder = DECODERS[decoder]() if isinstance(decoder, str) else decoder
         self.search = Search() if search is None else search
         self.alpha = alpha
         self.seed = checks.seed(seed)
@@ -157,7 +166,8 @@ class MinimumDistance:
 
     @alpha.setter
     def alpha(self, value: float) -> None:
-        self._alpha = checks.level(value)
+        said = "a level between 0 and 1"
+        self._alpha = checks.number(value, "alpha", said, lambda a: 0 < a < 1, "The usual is 0.05.")
 
     @property
     def search(self) -> Search:
@@ -165,8 +175,10 @@ class MinimumDistance:
         return self._search
 
     @search.setter
-    def search(self, value: Search) -> None:
-        checks.search_options(value, Search)
+    def search(self, value: Any) -> None:
+        if not isinstance(value, Search):
+            then = "Pass its options to it, for example search=mindist.Search(reweight=0)."
+            raise checks.wrong("search", "a Search", checks.shown(value), then, TypeError)
         if value.divergence == "kl" and not isinstance(self.decoder, DensityDecoder):
             raise ValueError(
                 "search: the KL divergence needs a density q(x given s); expected decoder='flow', "
@@ -254,12 +266,8 @@ class MinimumDistance:
         decoder, summarise = copy.deepcopy(self.decoder), Summariser(self.summary)
         if hasattr(decoder, "progress"):
             decoder.progress = progress
-        source: Source
-        if is_bank(x):
-            source = read_simulation_bank(x, s, summarise, self.device)
-        else:
-            source = read_data(x, s, summarise, sampling, self.device)
-        chosen = moved(self._rule.choose(*source.sample, summarise, sampling), self.device)
+        source = read_simulations(x, s, summarise, sampling, self.device)
+        chosen = self._choose(*source.sample, summarise, sampling)
         learner = Learner(decoder, detector=self.detector, alpha=self.alpha, generator=learning)
         stream = EmbeddedStream(
             source,
@@ -294,21 +302,50 @@ class MinimumDistance:
         data = checks.simulations(checks.as_tensor(x, "x")).to(self.device)
         given = summarise(data, prefer_numpy=numpy) if s is None else s
         summaries = checks.summaries(given, len(data), name="s").to(self.device)
-        return moved(self._rule.choose(data, summaries, summarise), self.device)
+        return self._choose(data, summaries, summarise, torch.Generator().manual_seed(self.seed))
 
     @property
-    def _rule(self) -> EmbeddingRule:
-        """The settings that decide how observations are embedded."""
-        # A density decoder models the observations themselves.
-        dense = self.representation == "auto" and isinstance(self.decoder, DensityDecoder)
-        return EmbeddingRule(
-            self.bandwidth,
-            "raw" if dense else self.representation,
-            self.local,
+    def embedding_settings(self) -> dict[str, Any]:
+        """The settings that decide how observations are embedded, by name."""
+        names = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")
+        settings = {name: getattr(self, name) for name in names}
+        if settings["representation"] == "auto" and isinstance(self.decoder, DensityDecoder):
+            settings["representation"] = "raw"  # it models the observations themselves
+        return settings
+
+    def _choose(
+        self, x: Tensor, s: Tensor, summarise: Summariser, sampling: torch.Generator
+    ) -> Embedding:
+        """Choose representation, bandwidths and features on a sample `(M, N, *event)`.
+
+        The wide bandwidth follows a rule on what the representation shows of the sample; the local
+        one is the narrowest multiple of it with which observations of one dataset still see each
+        other; the frequencies of both are drawn from the seed alone. `sampling` chooses the
+        observations whose distances set the bandwidth.
+        """
+        rule = self.embedding_settings["representation"]
+        if rule == "auto":
+            rule = choose_representation(x, s, self.bandwidth)
+        representation = None if rule == "raw" else make_representation(rule, x)
+        seen = x if representation is None else representation(x)
+        share = efficiency_share(self.bandwidth)
+        if share is None:
+            bandwidth = choose_bandwidth(self.bandwidth, seen, sampling)
+        else:
+            bandwidth = efficient_bandwidth(share, x, seen, s, summarise, sampling)
+        draw = partial(
+            FourierFeatures.draw,
+            tuple(seen.shape[2:]),
             self.num_features,
-            self.frequencies,
-            self.seed,
+            generator=torch.Generator().manual_seed(self.seed),
+            frequencies=self.frequencies,
         )
+        wide, local = draw(bandwidth=bandwidth), None
+        if self.local:
+            multiple = local_multiple(seen.reshape(*seen.shape[:2], -1), bandwidth)
+            local = None if multiple is None else draw(bandwidth=multiple * bandwidth)
+        chosen = Embedding(wide, local, representation)
+        return chosen if self.device.type == "cpu" else moved(chosen, self.device)
 
     @property
     def event_shape(self) -> torch.Size:
@@ -401,7 +438,12 @@ class MinimumDistance:
         """
         batch, single = checks.observed(x, self.event_shape)
         dtype = self._fitted().probe.dtype
-        return checks.within_range(batch, dtype).to(self.device, dtype), single
+        largest = torch.finfo(dtype).max
+        if torch.finfo(batch.dtype).max > largest and (batch.abs() > largest).any():
+            said = f"observations of at most {largest:.3g}, the largest {dtype}, as simulated"
+            then = "Clip such observations, or fit to simulations in float64."
+            raise checks.wrong("x", said, f"{float(batch.abs().amax()):.3g}", then)
+        return batch.to(self.device, dtype), single
 
     def _detect(self, batch: Tensor) -> tuple[Detection, Tensor, Tensor]:
         """Test a checked batch; return also its wide embeddings, observed and decoded, `(B, K)`."""
@@ -474,7 +516,7 @@ class MinimumDistance:
         """Move the fitted estimator to a device and return it."""
         self.device = checks.device(device)
         if hasattr(self, "fitted_"):
-            self.fitted_ = self.fitted_.to(self.device)
+            self.fitted_ = moved(self.fitted_, self.device)
         return self
 
     def _fitted(self) -> Fitted:
@@ -496,6 +538,11 @@ class MinimumDistance:
         return (
             f"{head}, fitted to datasets of {self.fitted_.num_obs} observations of shape {shape})"
         )
+
+
+def _is_decoder(value: Any) -> bool:
+    methods = ("fit", "basis", "basis_and_jacobian", "__call__")
+    return not isinstance(value, type) and all(callable(getattr(value, m, None)) for m in methods)
 
 
 def _blocks(num: int, size: int) -> list[tuple[int, int]]:

@@ -64,13 +64,7 @@ def _stored(kind: Any) -> tuple[_Field, ...]:
 
 
 def pack(value: Any) -> State:
-    """Return the settings and the tensors of a dataclass, ready for `storage.write_artefact`.
-
-    Example:
-        >>> from mindist.decoders.ridge import Standardiser
-        >>> pack(Standardiser(torch.zeros(2), torch.ones(2)))
-        ({}, {'centre': tensor([0., 0.]), 'scale': tensor([1., 1.])})
-    """
+    """Return the settings and the tensors of a dataclass, ready for `storage.write_artefact`."""
     config: dict[str, Any] = {}
     tensors: dict[str, Tensor] = {}
     for field in _stored(type(value)):
@@ -122,11 +116,6 @@ def moved(value: T, device: torch.device) -> T:
     """Return a copy with every tensor on a device; the original stays as and where it is.
 
     Dataclasses, tuples and networks are followed; an object with a method `to` is copied first.
-
-    Example:
-        >>> from mindist.decoders.ridge import Standardiser
-        >>> moved(Standardiser(torch.zeros(2), torch.ones(2)), torch.device("meta")).scale.device
-        device(type='meta')
     """
     if isinstance(value, nn.Module):
         return copy.deepcopy(value).to(device)
@@ -161,10 +150,7 @@ class Record:
         axes: Sizes of axes that are known already.
 
     Example:
-        >>> record = Record(Path("f"), {"num_obs": 10, "error": float("nan")})
-        >>> record.whole("num_obs", least=2)
-        10
-        >>> record.number("error")
+        >>> Record(Path("f"), {"error": float("nan")}).number("error")
         Traceback (most recent call last):
             ...
         ValueError: path: f is damaged: 'error' is nan, expected a finite number. ...
@@ -195,12 +181,10 @@ class Record:
         return name in self.values
 
     def part(self, name: str, tensors: str | None = None, **axes: int) -> Record:
-        """Return the record of a part, with a table of settings and a prefix of tensors.
+        """Return the record of a part, with more known axes.
 
-        Arguments:
-            name: Name of the table; "" for a part that has none of its own.
-            tensors: The prefix, by default the same.
-            axes: Sizes of axes, beside those known here.
+        Its table of settings is `name` ("" for none of its own), which is also the prefix of its
+        tensors unless that is given.
         """
         return Record(
             self.file,
@@ -256,12 +240,9 @@ class Record:
         return self.part(name, None, **sizes)
 
     def tensor(self, name: str, axes: str, known: dict[str, int] | None = None) -> Tensor:
-        """Return a tensor whose axes have the sizes of their names.
+        """Return a tensor whose axes, such as `"M d"` or `"int m"`, have the sizes of their names.
 
-        Arguments:
-            name: After the prefix.
-            axes: Such as `"M d"`, or `"int m"`, or `"any M d"` where numbers may be infinite.
-            known: Sizes by name, to which those that are new are added; by default `self.axes`.
+        New sizes are added to those that are `known`, by default `self.axes`.
         """
         full, known = self.prefix + name, self.axes if known is None else known
         artefact = self.file.name == storage.JSON_NAME

@@ -64,7 +64,12 @@ from mindist.adaptation.starts import Bank
 from mindist.decoders import RidgeDecoder
 from mindist.features.embedding import Embedding
 from mindist.features.fourier import FourierFeatures
-from mindist.features.kernel import choose_bandwidth, efficiency_share, median_distance
+from mindist.features.kernel import (
+    checked_bandwidth,
+    choose_bandwidth,
+    efficiency_share,
+    median_distance,
+)
 from mindist.features.representation import candidates, make_representation
 from mindist.features.stream import SAMPLE_BYTES, SAMPLE_DATASETS
 from mindist.schema import moved
@@ -175,9 +180,9 @@ def choose_representation(
             bandwidth=sigma,
             generator=torch.Generator().manual_seed(0),
         )
-        errors[name] = recovery_error(
-            Embedding(moved(features, x.device), None, representation), x, s, generator
-        )
+        features = features if x.is_cpu else moved(features, x.device)
+        embedding = Embedding(features, None, representation)
+        errors[name] = recovery_error(embedding, x, s, generator)
     best = min(errors, key=lambda name: errors[name])
     return best if errors[best] < errors[names[0]] - MARGIN else names[0]
 
@@ -211,7 +216,9 @@ def efficiency(s: Tensor, s_star: Tensor, variance: Tensor) -> float:
     s, s_star, variance = s[usable], s_star[usable], variance[usable]
     noisy = variance.mean(0) > NOISELESS * s.var(0)
     if not noisy.any():
-        raise checks.no_sampling_noise()
+        said = "a summary with sampling noise, of which an efficiency is a share"
+        got = "one that does not change when observations are drawn again"
+        raise checks.wrong("bandwidth", said, got, "Choose 'median'.")
     squared, variance = (s_star - s).square()[:, noisy], variance[:, noisy]
     num = max(1, round((1 - TRIMMED) * len(s)))
     kept = (squared / variance.clamp(min=torch.finfo(variance.dtype).tiny)).argsort(0)[:num]
@@ -262,7 +269,7 @@ def efficient_bandwidth(
         >>> narrow < 1 < wide  # 0.42 and 1.86 in closed form
         True
     """
-    median = checks.positive_bandwidth(median_distance(seen, generator))
+    median = checked_bandwidth(median_distance(seen, generator))
     most = max(LEAST_DATASETS, min(SAMPLE_DATASETS, SAMPLE_BYTES // max(1, seen[:1].nbytes)))
     x, seen, s = x[:most], seen[:most], s[:most]
     shape, rule = tuple(seen.shape[2:]), "sobol"
@@ -283,7 +290,12 @@ def efficient_bandwidth(
         if reached[multiple] >= share:
             return width
     best = max(reached, key=lambda multiple: reached[multiple])
-    checks.warn_inefficient(share, reached[best], best)
+    checks.warn_user(
+        f"bandwidth: expected a bandwidth that keeps {share:.3g} of the efficiency of the summary, "
+        f"got at most {reached[best]:.3g}, at {best:.3g} times the median distance. The median "
+        "distance is used. Ask for less, simulate more datasets, or give the kernel a "
+        "representation that shows what the summary measures."
+    )
     return median
 
 

@@ -241,7 +241,11 @@ def starting_points(
             points.append(perturbed(s_obs))
         else:
             vector = torch.tensor(start, dtype=s_obs.dtype, device=s_obs.device)
-            points.append(checks.start_vector(vector, s_obs.shape[1]).expand_as(s_obs))
+            if vector.shape != s_obs.shape[1:]:
+                then = "A starting vector is a summary: one number for each summary statistic."
+                said = f"vectors of length {s_obs.shape[1]}"
+                raise checks.wrong("starts", said, f"length {len(vector)}", then)
+            points.append(vector.expand_as(s_obs))
     points += [perturbed(points[0]) for _ in range(restarts)]
     return torch.stack(points, dim=1)
 

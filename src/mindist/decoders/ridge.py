@@ -405,7 +405,10 @@ def begin_together(
         targets: For each decoder the mean embeddings `(M, K)`.
         generator: Draws the basis and what is held out.
     """
-    checks.enough_to_fit(len(s))
+    if len(s) < 2:  # some to learn from, some to judge by
+        said = "some hundreds of simulated datasets, 380 to detect at alpha = 0.05"
+        got = f"so few that {len(s)} are left to fit a decoder to"
+        raise checks.wrong("x", said, got, "Simulate more.")
     first, dim = decoders[0], s.shape[1]
     size = min(first.num_basis, max(1, len(s) // 2))
     normal = torch.randn(dim, size, dtype=torch.float64, generator=generator).to(s.device)

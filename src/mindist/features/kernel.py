@@ -38,6 +38,11 @@ LOST = 1e-10  # the largest error of a squared distance by products, in units of
 MAX_OBSERVATIONS = 2_000
 CANCELLED = 1e-6  # of the largest squared distance: a product still has 10 digits of the others
 NUMBER = r"\d*\.?\d+"
+LEAST = 1e-100  # a bandwidth whose square and inverse square are numbers
+RULES = (
+    "a positive number, 'median', a multiple such as '0.5 median', or an efficiency above 0% and "
+    "below 100% such as '95% efficient'"
+)
 
 
 def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Tensor:
@@ -198,8 +203,23 @@ def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -
     if not isinstance(rule, str):
         return multiple
     if math.isnan(multiple):
-        raise checks.bad_bandwidth_rule(rule)
-    return checks.positive_bandwidth(multiple * median_distance(x, generator))
+        raise checks.wrong("bandwidth", RULES, repr(rule))
+    return checked_bandwidth(multiple * median_distance(x, generator))
+
+
+def checked_bandwidth(bandwidth: float) -> float:
+    """Return a bandwidth above zero whose square is a number."""
+    if not bandwidth > 0:
+        raise ValueError(
+            "x: the median distance between simulated observations is 0, so the kernel would have "
+            "zero bandwidth: at least half of the simulated observations are identical. Check the "
+            "simulator, or give a positive number as bandwidth."
+        )
+    if not LEAST < bandwidth < 1 / LEAST:
+        then = "Measure the data, and a bandwidth that is a number, in other units: x / x.std()."
+        said = f"between {LEAST} and {1 / LEAST}"
+        raise checks.wrong("bandwidth", said, f"{bandwidth:.3g}", then)
+    return bandwidth
 
 
 def parse_bandwidth(rule: float | str) -> float:
@@ -217,10 +237,10 @@ def parse_bandwidth(rule: float | str) -> float:
         match = re.fullmatch(rf"\s*({NUMBER})?\s*\*?\s*median\s*", rule)
         value = float(match.group(1) or 1.0) if match else 0.0
     else:
-        value = checks.number(rule, "bandwidth", checks.BANDWIDTHS)
+        value = checks.number(rule, "bandwidth", RULES)
     if not (0 < value < math.inf):
-        raise checks.bad_bandwidth_rule(rule)
-    return checks.positive_bandwidth(value)
+        raise checks.wrong("bandwidth", RULES, repr(rule))
+    return checked_bandwidth(value)
 
 
 def efficiency_share(rule: float | str) -> float | None:
@@ -235,5 +255,5 @@ def efficiency_share(rule: float | str) -> float | None:
         return None
     share = float(match.group(1)) / 100
     if not 0 < share < 1:
-        raise checks.bad_bandwidth_rule(rule)
+        raise checks.wrong("bandwidth", RULES, repr(rule))
     return share

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from inspect import getattr_static
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -92,28 +93,30 @@ class Source:
             if not len(data):
                 yield Embedded(summary, data.new_empty(0, embedding.total), None, lost)
                 continue
-            checks.same_shapes([self.sample[0], data])
+            _check_shapes([self.sample[0], data])
             points = data[:, :num_points].clone() if num_points else None
             yield Embedded(summary, embedding.mean(data).float(), points, lost)
 
 
-def read_data(
+def read_simulations(
     x: Any, s: Any, summarise: Summariser, generator: torch.Generator, device: torch.device
 ) -> Source:
-    """Return the source for an array or an iterator that `MinimumDistance.fit` was given.
+    """Return the source for what `MinimumDistance.fit` was given.
 
     Arguments:
-        x: Datasets `(M, N, *event)`, or an iterable of chunks of datasets, or of pairs of a chunk
-            of datasets and a chunk of summaries.
+        x: Datasets `(M, N, *event)`, an iterable of chunks of datasets, or of pairs of a chunk of
+            datasets and a chunk of summaries, or a simulation bank.
         s: Summaries `(M, d_s)` of an array `x`, or None to compute them.
         summarise: The summary function.
         generator: Chooses the sample of an array.
         device: Where to compute.
     """
+    if is_bank(x):
+        return _read_bank(x, s, summarise, device)
     if not hasattr(x, "shape"):
         chunks = _chunks(_pairs(x, s), summarise, device)
         leading = _leading(chunks)
-        checks.same_shapes([data for data, _, _ in leading if len(data)])
+        _check_shapes([data for data, _, _ in leading if len(data)])
         return Source(_joined(leading), chain(leading, chunks), None, False)
     checks.simulations(checks.as_tensor(x[:1], "x"))
     order = torch.randperm(len(x), generator=generator)
@@ -125,11 +128,26 @@ def read_data(
     return Source(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
 
 
+def _check_shapes(chunks: list[Tensor]) -> None:
+    """Raise a ValueError unless all simulated datasets have the same shape."""
+    for chunk in chunks[1:]:
+        if chunk.shape[1:] != chunks[0].shape[1:]:
+            said = f"every simulated dataset to have shape {tuple(chunks[0].shape[1:])}"
+            got = f"a chunk with datasets of shape {tuple(chunk.shape[1:])}"
+            then = "Simulate alike; each item of an iterator is a chunk (m, N, *event)."
+            raise checks.wrong("x", said, got, then)
+
+
+def _none_finite() -> Exception:
+    then = "Check the simulator and the summary for NaN."
+    return checks.wrong("x", "simulated datasets", "none with finite values", then)
+
+
 def _joined(leading: list[Chunk]) -> tuple[Tensor, Tensor]:
     """Return the first finite datasets and their summaries, as many as a sample needs."""
     usable = [(data, summary) for data, summary, _ in leading if len(data)]
     if not usable:
-        raise checks.no_simulations()
+        raise _none_finite()
     x, s = (torch.cat(parts)[:SAMPLE_DATASETS] for parts in zip(*usable, strict=True))
     return x, s
 
@@ -147,7 +165,12 @@ def _chunks(
             summary = checks.summaries(summary, len(tensor), name="s").to(device)
             if not checked and bool(finite.any()):
                 few = finite.nonzero()[:3, 0]
-                checks.given_summaries(summary[few], summarise(tensor[few], prefer_numpy=numpy))
+                computed = summarise(tensor[few], prefer_numpy=numpy)
+                if not checks.agree(summary[few], computed):
+                    first = computed[0].tolist()
+                    said = f"the summaries that summary(x) gives, {first} for the first dataset"
+                    then = "Pass summary(x) in the order of x, or leave s out."
+                    raise checks.wrong("s", said, summary[few][0].tolist(), then)
                 checked = True
             finite = finite & torch.isfinite(summary).all(1)
         lost = int((~finite).sum())
@@ -291,17 +314,22 @@ class SimulationBankSource(Source):
         return checks.as_tensor(value, name).to(self.sample[0].device)
 
 
-def read_simulation_bank(
+def is_bank(value: object) -> TypeGuard[StoredSimulations]:
+    """Return whether an object is a bank of simulations, without reading anything from disk.
+
+    Example:
+        >>> is_bank(torch.zeros(3))
+        False
+    """
+    names = ("complete", "theta", "s", "z_bar", "x", "pilot", "embedding_state", "chunks")
+    missing = object()
+    return all(getattr_static(value, name, missing) is not missing for name in names)
+
+
+def _read_bank(
     bank: StoredSimulations, s: Any, summarise: Summariser, device: torch.device
 ) -> SimulationBankSource:
-    """Return the source for a simulation bank that `MinimumDistance.fit` was given.
-
-    Arguments:
-        bank: A complete bank.
-        s: None, because it has its summaries.
-        summarise: The summary function, which is checked on the pilot.
-        device: Where to compute.
-    """
+    """Return the source for a simulation bank; check the summary function on its pilot."""
     if s is not None:
         raise ValueError("s: expected None with a bank, which has its summaries. Leave s out.")
     if not bank.complete:
@@ -312,7 +340,7 @@ def read_simulation_bank(
     x, s_x = (part.to(device) for part in bank.pilot)
     finite = checks.finite_rows(x.flatten(1)) & torch.isfinite(s_x).all(1)
     if not finite.any():
-        raise checks.no_simulations()
+        raise _none_finite()
     x, s_x = x[finite], s_x[finite]
     _check_summary(summarise, x[:PROBES], s_x[:PROBES])
     return SimulationBankSource((x, s_x), bank.chunks(), len(bank), False, bank)
@@ -473,7 +501,12 @@ class EmbeddedStream:
 
     def kept(self) -> EmbeddedSimulations:
         """Return what was kept of the simulations, after all were read; warn about lost ones."""
-        checks.warn_dropped(self._dropped, self._seen)
+        if self._dropped:
+            checks.warn_user(
+                f"x: dropped {self._dropped} of {self._seen} simulations because they or their "
+                "summaries hold NaN or infinite values. If the simulator fails for some "
+                "parameters, the posterior was trained without them too; check that it was."
+            )
         s, z_bar = self._reservoir.rows()[:2]
         index = self._reservoir.index.to(s.device)
         return EmbeddedSimulations(s, z_bar, index, self.embedding, self._source.sample)

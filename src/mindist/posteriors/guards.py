@@ -91,14 +91,6 @@ def no_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"The wrapped posterior does not take the option {', '.join(options)}.")
 
 
-def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside mindist (and mindist-paper) from which it was entered."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mindist"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
-
-
 def load_pickled_posterior(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     """Load a posterior that was saved with `pickle.dump` or `torch.save`.
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.posteriors.backend import Backend, Component
-from mindist.posteriors.guards import seeded, warn_user
+from mindist.posteriors.guards import seeded
 from mindist.posteriors.truncation import (
     MAX_ROWS,
     Budget,
@@ -171,7 +171,7 @@ class Queries:
         seed: int | None = None,
     ) -> Tensor:
         """Return samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
-        shape = torch.Size(checks.sizes(sample_shape))
+        shape = torch.Size(_sizes(sample_shape))
         budget = Budget(self.max_draws) if budget is None else budget
         with seeded(seed, self.backend.device):
             drawn = self.draw(shape.numel(), at, budget)
@@ -184,7 +184,7 @@ class Queries:
             raise RuntimeError(
                 f"{message} To get what was accepted in time, pass return_partial_on_timeout=True."
             )
-        warn_user(message)
+        checks.warn_user(message)
         return drawn.samples
 
     def log_prob(
@@ -207,7 +207,7 @@ class Queries:
                     leaks = part.bounded and norm
                     known = self._leakage(part, index, s, how, seed) if leaks else None
                     if known is not None and not known.resolved.all():
-                        warn_user(leakage_message(known, which))
+                        checks.warn_user(leakage_message(known, which))
                     leakages.append(known)
                 given = theta if len(which) == len(at) else theta[:, which]
                 parts.append(log_prob_mixture(components, given, s, leakages, options or {}))
@@ -267,7 +267,11 @@ class Queries:
     def _starts(self, start: str | Tensor, num_starts: int, s: Tensor) -> Tensor:
         """Return where the search for a mode begins, `(n, d_theta)`."""
         if isinstance(start, Tensor):
-            checks.rows(start, self.backend.num_parameters, "init_method")
+            dim = self.backend.num_parameters
+            if start.dim() != 2 or start.shape[1] != dim or not len(start):
+                said = f"parameters of shape (n, {dim}) with n at least 1"
+                got = f"shape {tuple(start.shape)}"
+                raise checks.wrong("init_method", said, got, "One parameter vector is theta[None].")
             return start.to(s.device, s.dtype)
         if checks.choice(start, ("posterior", "prior"), "init_method") == "posterior":
             theta = self.sample((num_starts,), Conditions.certain(s))[:, 0]
@@ -278,10 +282,22 @@ class Queries:
     def _warn_outside(self, theta: Tensor) -> None:
         share = 1 - self.backend.components[0].in_support(theta).double().mean().item()
         if share > MANY_OUTSIDE:
-            warn_user(
+            checks.warn_user(
                 f"{share:.0%} of the samples lie outside the support of the prior, because "
                 "reject_outside_prior=False keeps them. They are not draws from the posterior."
             )
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    """Return a sample shape: whole numbers of at least 0 in a tuple, not one number."""
+    if not isinstance(shape, Sequence) or isinstance(shape, str | bytes):
+        then = f"Pass ({shape},)." if isinstance(shape, int) else "One axis of 5 is (5,)."
+        said = "a shape, a tuple of whole numbers"
+        raise checks.wrong("sample_shape", said, checks.shown(shape), then, TypeError)
+    sizes = tuple(checks.integer(size, "sample_shape") for size in shape)
+    if any(size < 0 for size in sizes):
+        raise checks.wrong("sample_shape", "numbers of at least 0", sizes)
+    return sizes
 
 
 def _order(at: Conditions) -> Tensor:

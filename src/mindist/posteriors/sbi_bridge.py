@@ -27,8 +27,9 @@ from sbi.neural_nets.estimators import MixtureDensityEstimator, NFlowsFlow, Zuko
 from sbi.utils.sbiutils import Standardize, within_support
 from torch import Tensor, nn
 
+from mindist import checks
 from mindist.posteriors.backend import Backend, is_bounded
-from mindist.posteriors.guards import no_options, quiet, warn_user
+from mindist.posteriors.guards import no_options, quiet
 from mindist.posteriors.sbi_training import HARMLESS, train_npe
 
 # Evaluations of a vector field in one solution of its ODE: 4096 steps (diffrax's default limit)
@@ -342,7 +343,7 @@ def _frozen_summary(embedding: Any, condition_shape: torch.Size) -> EmbeddingSum
         )
     by_position = [t for t in statistics if t.dim() and t.shape == condition_shape]
     if any(not torch.equal(t, t[:1].expand_as(t)) for t in by_position):
-        warn_user(
+        checks.warn_user(
             f"posterior: sbi standardised each of the {condition_shape[0]} observations of a "
             "dataset with a mean and a scale of its own (z_score_x='independent', its default), so "
             "the learned summary depends on the order of the observations. Train it again with "

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, constraints
 
 from mindist import checks
+from mindist.features.stream import is_bank
 from mindist.posteriors.guards import quiet, seeded
-from mindist.protocols import StoredSimulations, is_bank
+from mindist.protocols import StoredSimulations
 from mindist.simulation.calls import draw_prior
 
 # Warnings of sbi and its libraries that our own calls cause and that say nothing to our users.

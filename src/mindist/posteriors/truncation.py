@@ -53,7 +53,8 @@ class Budget:
         checks.positive(self.max_draws_per_sample, "max_draws_per_sample")
         checks.positive(self.batch_size, "max_sampling_batch_size")
         if self.max_seconds is not None:
-            checks.seconds(self.max_seconds, "max_sampling_time")
+            said = "a number of seconds of at least 0, or None for no limit"
+            checks.number(self.max_seconds, "max_sampling_time", said, lambda t: t >= 0)
         checks.flag(self.show_progress_bars, "show_progress_bars")
         checks.flag(self.reject, "reject_outside_prior")
 

@@ -19,7 +19,6 @@ from torch import Tensor
 from mindist import checks
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.backend import BRIDGES, bridge_of, find_backend
-from mindist.posteriors.guards import warn_user
 from mindist.posteriors.robust import RobustPosterior, example_summary
 
 GIVEN = ("data", "summary")
@@ -182,7 +181,7 @@ def _tested_summaries(mds: MinimumDistance, x: Tensor, over_summaries: bool) -> 
             shown = ", ".join(map(str, bad[:10])) + (", ..." if len(bad) > 10 else "")
             which = f"{len(bad)} of {len(found)} datasets (number {shown}) do not look"
             smallest = " at the smallest"
-        warn_user(
+        checks.warn_user(
             f"{which} like the simulations that the posterior was trained on: p-value "
             f"{float(found.p_value.min()):.2g}{smallest}. The posterior may be far off there. "
             "mds.adapt(x) says which observations stand out (outliers, weights), and "

@@ -14,7 +14,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
 from importlib import metadata
@@ -140,10 +140,10 @@ class _Build:
     @property
     def config(self) -> dict[str, Any]:
         """What two calls have to agree in to mean the same bank."""
-        rule = self.mds._rule
-        own = rule.representation
+        rule = self.mds.embedding_settings
+        own = rule["representation"]
         name = own if isinstance(own, str) else getattr(own, "__qualname__", type(own).__name__)
-        plain = {f.name: getattr(rule, f.name) for f in fields(rule)} | {"representation": name}
+        plain = rule | {"representation": name}
         return {**asdict(self.settings), "functions": self.sources.names, "embedding": plain}
 
     def run(self, path: Path, progress: bool | None) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mindist import checks
 from mindist.features.kernel import median_distance
-from mindist.posteriors.guards import warn_user
 from mindist.tasks import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries
 from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
@@ -48,7 +48,7 @@ class OutlierRemoval(SummaryQueries):
         inlier = self.inliers(x)
         empty = ~inlier.any(1)
         if empty.any():
-            warn_user(
+            checks.warn_user(
                 f"x: every observation of {int(empty.sum())} of {len(x)} datasets looks like an "
                 "outlier (the first is dataset "
                 f"{int(empty.nonzero()[0])}); all of them were kept there."

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.decoders.ridge import Standardiser
-from mindist.posteriors.guards import quiet, seeded, warn_user
+from mindist.posteriors.guards import quiet, seeded
 from mindist.posteriors.queries import Conditions
 from mindist.posteriors.sbi_training import HARMLESS, NoTracker
 from mindist.protocols import Array
@@ -203,7 +203,7 @@ class LatentSummaryPosterior(SummaryQueries):
         latents = self.latents(x, each, seed=seed)
         worst = float(split_r_hat(latents).max())
         if not worst < MAX_R_HAT:
-            warn_user(
+            checks.warn_user(
                 f"The chains of latent summaries disagree: the largest R-hat is {worst:.2f}, "
                 f"expected less than {MAX_R_HAT}. Run them longer: Chains(warm_up=...)."
             )

@@ -20,7 +20,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from mindist import checks
-from mindist.posteriors.guards import quiet, warn_user
+from mindist.posteriors.guards import quiet
 from mindist.simulation.jobs import bar, outcomes, terminable
 from mindist.storage import FullDiskError
 from mindist.threads import one_thread
@@ -89,7 +89,7 @@ def run(
             failures = {}  # where an NPE failed, the cells that need it fail in the second round
             for outcome in _shown(done, len(jobs), progress):
                 for note in outcome.notes:
-                    warn_user(note)
+                    checks.warn_user(note)
                 failures |= outcome.failures
     if failures:
         raise _failed([cell for cell in cells if cell.address in failures], failures, len(cells))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from mindist.posteriors.guards import warn_user
+from mindist import checks
 from mindist.storage import FullDiskError, room_for, write_whole
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Store:
             return pd.read_parquet(path)
         except (OSError, ValueError, KeyError, TypeError) as error:
             why = str(error).splitlines()[0][:160]
-            warn_user(f"{path}: it cannot be read ({why}); its rows are computed again.")
+            checks.warn_user(f"{path}: it cannot be read ({why}); its rows are computed again.")
             return None
 
     def write(self, key: str, rows: pd.DataFrame) -> None:
@@ -65,7 +65,7 @@ class Store:
             try:
                 return load(path)
             except (ValueError, KeyError, OSError, RuntimeError) as error:
-                warn_user(f"{path}: {error} Now {what} is trained again.")
+                checks.warn_user(f"{path}: {error} Now {what} is trained again.")
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         try:
             with room_for(self.folder, what):
