@@ -219,7 +219,7 @@ class Record:
             bounds = range(MAX_ELEMENTS + 1) if extra is None else extra
             return self.whole(name, bounds.start, bounds.stop - 1)
         if kind is float:
-            return self.real(name) if extra == "any" else self.number(name)
+            return self.number(name, infinite=extra == "any")
         if kind in _READERS:
             return _READERS[kind](self, name)
         axes = extra if isinstance(extra, dict) else {}
@@ -275,19 +275,28 @@ class Record:
         said = f"a whole number from {least} to {most}"
         return int(self.checked(name, said, lambda v: type(v) is int and least <= v <= most))
 
-    def number(self, name: str, *, positive: bool = False) -> float:
-        """Return a finite number."""
-        said = "a positive number" if positive else "a finite number"
-        return float(self.checked(name, said, lambda v: _finite(v) and (v > 0 or not positive)))
+    def number(self, name: str, *, positive: bool = False, infinite: bool = False) -> float:
+        """Return a number, finite unless it may be `infinite`."""
+        said = "a positive number" if positive else "a number" if infinite else "a finite number"
 
-    def real(self, name: str) -> float:
-        """Return a number, which may be infinite."""
-        return float(self.checked(name, "a number", lambda v: v in (math.inf,) or _finite(v)))
+        def fits(value: Any) -> bool:
+            return (infinite and value == math.inf) or (
+                _finite(value) and (value > 0 or not positive)
+            )
 
-    def numbers(self, name: str) -> tuple[float, ...]:
-        """Return a list of finite numbers, not empty."""
-        said = "a list of finite numbers"
-        return tuple(self.checked(name, said, lambda v: _items(v) and all(map(_finite, v))))
+        return float(self.checked(name, said, fits))
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return a list of texts, not empty."""
+        return self.items(name, "texts", lambda v: type(v) is str)
+
+    def items(self, name: str, expected: str, fits: Callable[[Any], bool]) -> tuple[Any, ...]:
+        """Return a list of settings, not empty, each of which fits."""
+
+        def all_fit(value: Any) -> bool:
+            return isinstance(value, list) and 0 < len(value) <= MAX_ITEMS and all(map(fits, value))
+
+        return tuple(self.checked(name, f"a list of {expected}", all_fit))
 
     def flag(self, name: str) -> bool:
         """Return true or false."""
@@ -300,11 +309,6 @@ class Record:
         if allowed is not None and value not in allowed:
             raise self.refuse(name, said)
         return str(value)
-
-    def words(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts, not empty."""
-        said = "a list of texts"
-        return tuple(self.checked(name, said, lambda v: _items(v) and {*map(type, v)} == {str}))
 
     def shape(self, name: str) -> torch.Size:
         """Return the shape of an observation or a dataset: not too large."""
@@ -356,7 +360,7 @@ _READERS: dict[Any, Callable[[Record, str], Any]] = {
     bool: Record.flag,
     str: Record.word,
     torch.Size: Record.shape,
-    tuple[float, ...]: Record.numbers,
+    tuple[float, ...]: lambda self, name: self.items(name, "finite numbers", _finite),
     tuple[str, ...]: Record.words,
 }
 
@@ -364,10 +368,6 @@ _READERS: dict[Any, Callable[[Record, str], Any]] = {
 def _finite(value: Any) -> bool:
     # No int that is too large for a float, of which math.isfinite makes an OverflowError.
     return type(value) in (int, float) and abs(value) < 1e300
-
-
-def _items(value: Any) -> bool:
-    return isinstance(value, list) and 0 < len(value) <= MAX_ITEMS
 
 
 __all__ = ["INLINE", "UNSTORED", "Record", "moved", "pack", "plain", "prefixed"]

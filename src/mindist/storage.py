@@ -33,14 +33,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, even after a crash.
-
-    Example:
-        >>> path = Path(tempfile.mkdtemp()) / "note.txt"
-        >>> write_whole(path, b"done")
-        >>> path.read_bytes(), [file.name for file in path.parent.iterdir()]
-        (b'done', ['note.txt'])
-    """
+    """Write a file that is there whole or not at all, even after a crash."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -61,13 +54,6 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
     An older folder there is moved aside first and deleted at the end: a crash between the two
     renames leaves both the old and the new one on the disk.
-
-    Example:
-        >>> path = Path(tempfile.mkdtemp()) / "folder"
-        >>> with whole_folder(path) as scratch:
-        ...     _ = (scratch / "a.txt").write_text("a")
-        >>> [file.name for file in path.iterdir()]
-        ['a.txt']
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -131,14 +117,7 @@ def room_for(folder: Path, what: str) -> Iterator[None]:
 def write_artefact(
     path: str | os.PathLike[str], kind: str, config: dict[str, Any], tensors: dict[str, Tensor]
 ) -> None:
-    """Write settings and tensors to the folder `path`, replacing an older artefact there.
-
-    Arguments:
-        path: A folder that does not exist yet, is empty, or holds an older artefact.
-        kind: The kind of object, such as `"MinimumDistance"`.
-        config: JSON-able settings.
-        tensors: Named tensors.
-    """
+    """Write JSON-able settings and tensors to a folder: new, empty, or of an older artefact."""
     target = Path(os.path.realpath(path))  # a link stays, and what it points to is replaced
     empty = target.is_dir() and not any(target.iterdir())
     if target.exists() and not empty and not (target / JSON_NAME).is_file():
@@ -162,12 +141,7 @@ def write_artefact(
 def read_artefact(
     path: str | os.PathLike[str], kind: str
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read what `write_artefact` wrote, after checking its version and checksums.
-
-    Raises:
-        FileNotFoundError: There is no artefact at `path`.
-        ValueError: It is damaged, of another kind, or newer than this version of mindist.
-    """
+    """Read what `write_artefact` wrote, after checking its version and checksums."""
     folder = Path(path)
     if not (folder / JSON_NAME).is_file():
         raise _missing(folder)
@@ -202,11 +176,7 @@ def damaged(file: Path, why: str) -> ValueError:
 
 
 def read_json(file: Path, most: int = MAX_JSON_BYTES) -> Any:
-    """Read a JSON file of at most `most` bytes.
-
-    Raises:
-        ValueError: It is too large, too deeply nested, or no JSON. Numbers may still be NaN.
-    """
+    """Read a JSON file of at most `most` bytes; numbers may be NaN."""
     size = file.stat().st_size
     if size > most:
         raise damaged(file, f"it has {size:,} bytes, and mindist writes no JSON so large")

@@ -27,27 +27,20 @@ WINDOW_BYTES = 2**25  # of observed data; adaptations take a few times as much
 class StreamFailure:
     """A dataset without an adapted summary, and why.
 
-    Arguments:
-        index: Its place in the stream, from 0.
-        message: The error.
-
     Example:
         >>> StreamFailure(3, "x: expected finite values, got NaN.").index
         3
     """
 
     index: int
+    """Its place in the stream, from 0."""
     message: str
+    """The error."""
 
 
 @dataclass(frozen=True)
 class StreamReport:
     """The outcomes of a stream so far.
-
-    Arguments:
-        adapted: How many have a summary that was moved.
-        unchanged: How many were well specified: their observed summary is used.
-        failures: The others: unusable data, a summary that fails, a search that found nothing.
 
     Example:
         >>> print(StreamReport(7, 2, (StreamFailure(3, "x: expected finite observations."),)))
@@ -56,8 +49,11 @@ class StreamReport:
     """
 
     adapted: int
+    """How many have a summary that was moved."""
     unchanged: int
+    """How many were well specified: their observed summary is used."""
     failures: tuple[StreamFailure, ...]
+    """The others: unusable data, a summary that fails, a search that found nothing."""
 
     @property
     def failed(self) -> int:
@@ -80,22 +76,14 @@ class StreamReport:
 class AdaptationStream(Iterator[tuple[int, Adaptation]]):
     """Pairs of the index of a dataset and its adaptation, in order, computed as they are asked for.
 
-    Datasets that failed are left out, and listed in the report; so is one for which no better
-    summary was found, whose adaptation, at the observed summary, comes out all the same.
-
-    Arguments:
-        adapt: Adapts batches `(B, N, *event)`.
-        datasets: Datasets `(N, *event)`, tensors or NumPy arrays, read once.
-        event_shape: The shape of one observation.
+    `MinimumDistance.adapt_stream` makes one. Datasets that failed are left out, and listed in the
+    report; so is one for which no better summary was found, whose adaptation, at the observed
+    summary, comes out all the same.
 
     Example:
-        >>> import torch
-        >>> from mindist import MinimumDistance
-        >>> x = torch.randn(600, 20, 2, generator=torch.Generator().manual_seed(0))
-        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
-        >>> stream = mds.adapt_stream(iter([x[0], x[1, :9]]))
-        >>> [index for index, _ in stream], stream.report.total
-        ([0, 1], 2)
+        >>> failing = AdaptationStream(lambda x: x.nothing, [torch.zeros(9, 2)], torch.Size([2]))
+        >>> list(failing), failing.report.failed
+        ([], 1)
     """
 
     def __init__(
@@ -136,10 +124,7 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
                 yield index, found[index]
 
     def _windows(self, datasets: Iterator[tuple[int, Any]]) -> Iterator[dict[int, Tensor]]:
-        """Yield usable datasets by index, as many as are held at once.
-
-        Where reading fails, the datasets read before are adapted first.
-        """
+        """Yield usable datasets by index, as many as are held at once, also when reading fails."""
         window: dict[int, Tensor] = {}
         size = 0
         try:
@@ -160,10 +145,9 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
         try:
             batch, single = checks.observed(dataset, self._event_shape)
             if not single:
-                raise ValueError(
-                    f"x: expected one dataset at a time, got a batch of shape {tuple(batch.shape)}."
-                    " Let the iterable yield its datasets one by one."
-                )
+                then = "Let the iterable yield its datasets one by one."
+                got = f"a batch of shape {tuple(batch.shape)}"
+                raise checks.wrong("x", "one dataset at a time", got, then)
         except Exception as error:  # of anything that is not a dataset
             self._failures.append(StreamFailure(index, str(error)))
             return None
