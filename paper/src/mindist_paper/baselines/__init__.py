@@ -6,8 +6,6 @@ May import: torch, NumPy, ArviZ, `mindist.tasks` and the layers below; scikit-le
 `npe_or.py`. sbi is needed to import this package.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

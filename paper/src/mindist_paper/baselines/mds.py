@@ -4,8 +4,6 @@ The paper's three variants, and the package's default: a `MinimumDistance` fitte
 simulations, and a posterior queried at the summary :math:`s^\star` that it finds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

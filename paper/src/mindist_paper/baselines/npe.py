@@ -13,8 +13,6 @@ way to make it robust (Vetter et al., NeurIPS 2025; weights by Prior Labs, obtai
 scripts/fetch_tabpfn.py, under a licence of their own).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

@@ -11,8 +11,6 @@ and fits the paper's figures less well (docs/baselines.md).
 The only file here that imports scikit-learn.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -13,8 +13,6 @@ Reference: Huang et al., Learning Robust Statistics for Simulation-based Inferen
 Misspecification, NeurIPS 2023, equation 7; appendix "Further Experimental Details" of the paper.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

@@ -20,8 +20,6 @@ Chains start at draws from p(x) that are chosen in proportion to :math:`p(y \mid
 Reference: Ward et al., Robust Neural Posterior Estimation, NeurIPS 2022, Algorithm 1.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Sequence

@@ -10,8 +10,6 @@ subtracted. A fifth of the observations of observed datasets lie 4 higher. Then,
 .. math:: t(n) \approx c\, n^p \quad \Longrightarrow \quad \log t = \log c + p \log n .
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

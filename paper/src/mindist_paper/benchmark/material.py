@@ -5,8 +5,6 @@ claims are made for. Simulations, observed datasets and what is fitted to them a
 are first asked for and then kept, so that one thread and all threads see the same ones.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The rows of each group: ratios of contenders on the same input, and what is claimed of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ Every draw has a seed that is derived from what is drawn, never from an order or
 is the same whoever asks for it, however many are asked for.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

@@ -9,8 +9,6 @@ support, where rejection finds nothing. There, and only there, the density estim
 are used as they are: this is where NPE fails, and a table without these datasets would flatter it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -4,8 +4,6 @@ Samples of the posteriors of B test datasets come as `(S, B, d_theta)`, as `samp
 them; every metric has one value for each dataset, `(B,)`, over which tables average.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ measured, so that a run can be stopped at any moment and goes on where it was. t
 thread whatever the number of workers: rows do not depend on it.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import warnings

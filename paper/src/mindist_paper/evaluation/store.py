@@ -10,8 +10,6 @@ may share a store. Nothing in it is pickled (`joblib.Memory` would), so that res
 be read safely. What cannot be read is computed again, with a warning.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -4,8 +4,6 @@ Parts are shared by what they depend on: one NPE for all methods with the same t
 `MinimumDistance` for all searches with it, and one flow for MDS-Dec and MDS-KL.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -3,8 +3,6 @@
 Each runs on four tasks: the Gaussian one with the sample mean, OUP, SIR and cryo-EM.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -14,8 +14,6 @@ the standard error of their mean is that of R by the delta method: a table of me
 :math:`r_i` is a table of ratios with their errors.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence

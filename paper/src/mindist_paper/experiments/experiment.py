@@ -4,8 +4,6 @@ An experiment is an entry, not a program: the runner computes its cells, `mindis
 draws its panels and writes its table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The Gaussian task: Figures 1 and 3, the appendix's figures and ablations, and the sample mean."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pandas as pd

@@ -5,8 +5,6 @@ minutes; `paper` has the paper's sizes (section 5 and appendix "Further Experime
 Equal settings give equal cells, whichever experiment asks, so that nothing is computed twice.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

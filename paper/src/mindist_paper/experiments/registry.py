@@ -1,7 +1,5 @@
 """Every experiment by name."""
 
-from __future__ import annotations
-
 from mindist_paper.experiments import beyond, gaussian, theorems, time_series
 from mindist_paper.experiments.experiment import Experiment
 

@@ -11,8 +11,6 @@ An interrupted run goes on where it stopped, because finished cells and trained 
 the store, whichever experiment asked for them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

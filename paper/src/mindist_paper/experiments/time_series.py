@@ -1,7 +1,5 @@
 """OUP, SIR and cryo-EM: Figures 4 to 6, the appendix's figures, and the ablations on OUP."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A metric against epsilon, delta, N, D or the bandwidth: a line for each method."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Curves stand in rows of up to three. A panel that needs several axes, such as co
 epsilon or the posteriors of four datasets, has a row of its own.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os

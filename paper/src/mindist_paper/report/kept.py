@@ -1,7 +1,5 @@
 """What figures show besides rows: posterior samples of a few datasets, images, time series."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Figures are inlined as SVG; the template extends the one of `mindist.report`.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ count, and the bar is the score interval of Wilson at one standard deviation, wh
 to nothing at 0 and 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

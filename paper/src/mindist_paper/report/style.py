@@ -4,8 +4,6 @@ Colours are those of Okabe and Ito where eight suffice, and darker ones beside t
 share a colour or a marker, so that lines are told apart in grey and by colour-blind readers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ comparison is lost when the mean of the paired differences on the same datasets 
 standard errors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

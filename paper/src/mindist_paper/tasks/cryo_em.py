@@ -14,8 +14,6 @@ range of image n, the summary is their mean and standard deviation over the data
 Contamination replaces each image, with probability :math:`\epsilon`, by standardised white noise.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 

@@ -16,8 +16,6 @@ for every D, as in the Gaussian task with d = 2. The shift by an outlier has mea
 dimension changes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar

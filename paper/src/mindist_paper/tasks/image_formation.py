@@ -31,8 +31,6 @@ References: Dingeldein et al., PNAS 2025 (cryoSBI, whose conventions these are);
 Eastwood, Computer Simulation Using Particles, 1988, chapter 5 (sharing out to a grid by splines).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
