@@ -115,9 +115,6 @@ def test_bad_requests_are_refused(learned, monkeypatch, tmp_path):
             train_method("npe-pfn", TASK, THETA, X, Options(checkpoint=tmp_path / "none.ckpt"))
 
 
-# ------------------------------------------------------------------------ NNPE and RNPE
-
-
 def latent_mean(model, y):
     """E[x given y] for x ~ N(0, 1) and errors from the model, by quadrature, of y `(*,)`."""
     weights = (-GRID.square() / 2 + model.log_prob_each(y[..., None], GRID)).softmax(-1)
@@ -197,9 +194,6 @@ def test_latent_summaries_return_to_the_clean_region_on_oup():
     assert rnpe.sample_batched((50,), x_obs, seed=0).shape == (50, 20, 2)
 
 
-# ------------------------------------------------------------------------ NPE-OR
-
-
 def test_npe_or_is_within_20_percent_of_the_anchors(outlier_removal):
     """By the exact posterior mean of what is left."""
     theta, x = simulate(400, 5)
@@ -226,9 +220,6 @@ def test_cleaned_datasets_hold_the_inliers_and_nothing_else(outlier_removal):
     with pytest.warns(UserWarning, match=r"every observation of 1 of 1 datasets .* dataset 0\)"):
         used = outlier_removal.used_summary(torch.full((1, 100, 2), 50.0))
     torch.testing.assert_close(used[0], torch.full((2,), 50.0))  # all are kept
-
-
-# ------------------------------------------------------------------------ MDS and NPE-RS
 
 
 @pytest.mark.slow

@@ -9,16 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from mindist.cli import app
-from mindist_paper.benchmark import literal, rows
-from mindist_paper.benchmark.growth import (
-    STATUS,
-    Line,
-    Setting,
-    chunks,
-    fit_slope,
-    measure_line,
-    peak_above,
-)
+from mindist_paper.benchmark import growth, literal, rows
 from mindist_paper.benchmark.material import PROFILES, Material
 from mindist_paper.benchmark.record import GROUPS, RECORD, TABLE, Record
 from mindist_paper.benchmark.timing import Claim, Contender, Row, Times, race
@@ -68,21 +59,20 @@ def test_ratios_are_taken_within_rounds() -> None:
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 1.5])
 def test_the_exponent_of_a_power_law_is_found(exponent: float) -> None:
     sizes = [10, 100, 1_000, 10_000]
-    assert fit_slope(sizes, [3 * n**exponent for n in sizes])[0] == pytest.approx(exponent)
+    assert growth.fit_slope(sizes, [3 * n**exponent for n in sizes])[0] == pytest.approx(exponent)
     sizes += [100_000, 1_000_000]
-    exponent, first = fit_slope(sizes, [50 + 0.01 * n for n in sizes])  # fixed costs do not hide it
+    exponent, first = growth.fit_slope(
+        sizes, [50 + 0.01 * n for n in sizes]
+    )  # fixed costs do not hide it
     assert first == 10_000
     assert exponent == pytest.approx(1.0, abs=0.1)
-
-
-# ----------------------------------------------------------------------------------- record
 
 
 def example_record() -> Record:
     record = Record("smoke", "a machine")
     claim = Claim("at least", 2)
     record.put("embedding", [Row("x", "a / b", 3.0, 2.0, 4.0, claim, seconds={"a": 0.1})])
-    record.lines.append(Line("features", "fit", False, [1, 2], [0.1, 0.2], [None, 5.0]))
+    record.lines.append(growth.Line("features", "fit", False, [1, 2], [0.1, 0.2], [None, 5.0]))
     return record
 
 
@@ -102,9 +92,6 @@ def test_a_record_of_this_machine_is_gone_on_with(tmp_path: Path) -> None:
     assert Record.from_json(example_record().to_json()) == example_record()
     (tmp_path / RECORD).write_text("{")
     assert not Record.open(tmp_path, "smoke").groups
-
-
-# ----------------------------------------------------------------------------------- rivals
 
 
 def test_literal_search_finds_a_known_minimum() -> None:
@@ -128,23 +115,20 @@ def test_literal_pipeline_moves_a_contaminated_summary_back() -> None:
     assert pipeline.adapt(x_obs).norm() < 0.5 * x_obs.mean(0).norm()
 
 
-# ------------------------------------------------------------------------- memory and growth
-
-
-@pytest.mark.skipif(not STATUS.exists(), reason="other systems cannot set their peak back")
+@pytest.mark.skipif(not growth.STATUS.exists(), reason="other systems cannot set their peak back")
 def test_peak_memory_is_that_of_the_call() -> None:
     def call() -> float:
         return float(torch.ones(2**24).sum())  # 64 MB, gone before it ends
 
-    peak = peak_above(call)
+    peak = growth.peak_above(call)
     assert peak is not None
     assert 60 < peak < 80
 
 
 def test_chunks_are_all_datasets_and_contaminated_ones_lie_higher() -> None:
-    setting = Setting(observations=10, dimension=3)
-    clean = torch.cat(list(chunks(1_500, setting)))
-    shifted = torch.cat(list(chunks(1_500, setting, contaminated=True)))
+    setting = growth.Setting(observations=10, dimension=3)
+    clean = torch.cat(list(growth.chunks(1_500, setting)))
+    shifted = torch.cat(list(growth.chunks(1_500, setting, contaminated=True)))
     assert clean.shape == (1_500, 10, 3)
     torch.testing.assert_close(
         (shifted - clean).mean((0, 2))[:6], torch.tensor([4.0, 0, 0, 0, 0, 4])
@@ -153,14 +137,11 @@ def test_chunks_are_all_datasets_and_contaminated_ones_lie_higher() -> None:
 
 @pytest.mark.slow
 def test_embedding_grows_at_most_linearly_in_datasets() -> None:
-    line = measure_line("datasets", "embed", (1_000, 10_000), say=lambda _: None)
+    line = growth.measure_line("datasets", "embed", (1_000, 10_000), say=lambda _: None)
     time, *memory = line.rows()
     assert time.value < 1.5
     assert all(megabytes < 256 for megabytes in line.megabytes if megabytes is not None)
     assert all(row.value < 0.5 for row in memory)
-
-
-# ------------------------------------------------------------------------------- directions
 
 
 def value(found: list[Row], what: str, measure: str) -> float:
@@ -184,9 +165,6 @@ def test_every_group_points_in_the_right_direction() -> None:
     assert [row.what.split(",")[0] for row in found] == ["offline", "online", "online"]
     assert all(row.value > 0 for row in found)
     assert value(rows.query_rows(material, 1), "samples", "loop") > 1
-
-
-# ---------------------------------------------------------------------------------- command
 
 
 def test_the_command_knows_its_groups() -> None:

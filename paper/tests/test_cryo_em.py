@@ -67,9 +67,6 @@ def largest_error(got: Tensor, exact: Tensor) -> float:
     return float(error.max())
 
 
-# ------------------------------------------------------------------------------- projection
-
-
 @pytest.mark.parametrize("sigma", [3.0, 3.5, 4.0])
 def test_one_atom_is_a_gaussian(sigma):
     points = 80 * torch.rand(500, 2, 1, generator=seeded()) - 40
@@ -95,9 +92,6 @@ def test_the_first_axis_is_x_and_the_mass_is_that_of_the_atoms():
     assert float((image.sum(0) * CENTRES).sum() / image.sum()) == pytest.approx(0, abs=0.01)
 
 
-# --------------------------------------------------------------------------------- rotation
-
-
 def test_rotations_have_the_uniform_law():
     view, _ = Microscope().draw(20_000, seeded(1))
     rotation = view.rotation.double()
@@ -112,9 +106,6 @@ def test_rotations_have_the_uniform_law():
     assert stats.kstest(angle, lambda t: (t - np.sin(t)) / np.pi).pvalue > 1e-3
     turned = rotation @ rotation_matrices(torch.tensor([[0.3, -0.2, 0.9, 0.1]]).double())
     assert stats.ks_2samp(turned[:10_000, 0, 1], rotation[10_000:, 0, 1]).pvalue > 1e-3
-
-
-# ---------------------------------------------------------------------- transfer and noise
 
 
 @pytest.mark.parametrize("padding", [1, 2])
@@ -159,9 +150,6 @@ def test_noise_has_the_variance_that_the_snr_says():
         torch.testing.assert_close(got[n], standardise(images[n] + scale * noise[n]))
 
 
-# ------------------------------------------------------------------------------------ draws
-
-
 def test_nuisance_parameters_have_their_laws():
     view, noise = Microscope().draw(5_000, seeded(3))
     laws = {
@@ -189,9 +177,6 @@ def test_datasets_do_not_depend_on_how_they_are_divided(cryo, monkeypatch):
     torch.testing.assert_close(torch.cat(parts), x, atol=2e-5, rtol=0)
     monkeypatch.setattr("mindist_paper.tasks.cryo_em.IMAGES_AT_ONCE", 5)
     torch.testing.assert_close(cryo.simulate(theta, 7, generator=seeded()), x, atol=2e-5, rtol=0)
-
-
-# ---------------------------------------------------------------------------- prior and task
 
 
 def test_rounded_draws_of_the_prior_are_uniform_on_the_conformations(cryo):
@@ -246,9 +231,6 @@ def test_contamination_is_standardised_noise(cryo):
     assert (cryo.summary(dirty)[:, 0] > cryo.summary(x)[:, 0]).all()  # noise is not skewed
     double = cryo.contaminate(x.double(), 0.4, generator=seeded(1))
     assert double.dtype == torch.float64
-
-
-# -------------------------------------------------------------------------------- molecules
 
 
 def deviation(a: Tensor, b: Tensor) -> float:

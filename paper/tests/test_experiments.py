@@ -29,9 +29,6 @@ def invoke(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-# ---------------------------------------------------------------------------- the registry
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_entry_has_distinct_cells_in_each_profile(name):
     entry = EXPERIMENTS[name]
@@ -73,9 +70,6 @@ def test_no_path_gets_into_an_address(monkeypatch):
     cells = EXPERIMENTS["cryo-em"].cells("quick", 1)
     assert {cell.bank.options["molecule"] for cell in cells} == {"hsp90"}
     assert not any("somewhere" in canonical(cell) for cell in cells)
-
-
-# ---------------------------------------------------------------------------- the command
 
 
 @pytest.fixture(scope="module")
@@ -175,9 +169,6 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(name, content, exp
     assert sorted(tmp_path.rglob("*")) == before
 
 
-# ---------------------------------------------------------------------------- verdicts
-
-
 def frame(*, task="gaussian", case="cluster 20%", epsilon=0.2, **errors):
     """Rows of several methods, each with the same number of datasets."""
     return pd.DataFrame(
@@ -275,9 +266,6 @@ def test_the_best_lambda_of_each_setting_is_kept():
     kept = gaussian.best_penalty(rows)
     assert len(kept) == 4
     assert set(kept.rmse) == {0.1}
-
-
-# ---------------------------------------------------------------------------- the theorems
 
 
 def test_the_exact_distance_is_the_squared_mmd_of_large_samples():

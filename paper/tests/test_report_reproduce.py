@@ -9,25 +9,8 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from mindist_paper import report
 from mindist_paper.baselines import METHODS
-from mindist_paper.report import (
-    Images,
-    Page,
-    Panel,
-    Posteriors,
-    Section,
-    Trajectories,
-    describe_figure,
-    draw_figure,
-    experiment_tables,
-    find_losses,
-    metric_table,
-    panel_losses,
-    plot_curves,
-    save_png_and_svg,
-    tables_in_markdown,
-    write_page,
-)
 from mindist_paper.report.statistics import paired_difference, summarise, wilson
 from mindist_paper.report.style import METHOD_STYLES, method_style
 from page_reader import read
@@ -39,12 +22,12 @@ SPREAD = np.array([-0.02, 0.0, 0.02])  # three datasets: standard deviation .02
 ERROR = 0.02 / math.sqrt(3)
 ANCHORS = {"rmse": {"npe": {0.0: 0.097, 0.1: 0.173}, "mds": {0.2: 0.147}}}
 PANELS = [
-    Panel("rmse", title="Error"),
-    Panel("detected", title="Detection"),
-    Panel("coverage"),
-    Panel("posterior"),
-    Panel("images"),
-    Panel("trajectories"),
+    report.Panel("rmse", title="Error"),
+    report.Panel("detected", title="Detection"),
+    report.Panel("coverage"),
+    report.Panel("posterior"),
+    report.Panel("images"),
+    report.Panel("trajectories"),
 ]
 
 
@@ -92,13 +75,12 @@ def material(panel):
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(4, 2))
     return {
-        "posterior": Posteriors({m: rng.normal(size=(4, 30, 2)) for m in ("npe", "mds")}, theta),
-        "images": Images({"clean": rng.normal(size=(3, 8, 8))}),
-        "trajectories": Trajectories({"clean": rng.normal(size=(3, 9))}),
+        "posterior": report.Posteriors(
+            {m: rng.normal(size=(4, 30, 2)) for m in ("npe", "mds")}, theta
+        ),
+        "images": report.Images({"clean": rng.normal(size=(3, 8, 8))}),
+        "trajectories": report.Trajectories({"clean": rng.normal(size=(3, 9))}),
     }[panel.metric]
-
-
-# ------------------------------------------------------------------------------ statistics
 
 
 def test_mean_and_standard_error_are_those_computed_by_hand(rows):
@@ -133,9 +115,6 @@ def test_rates_have_the_score_interval_of_wilson(rows):
     assert wilson(0.5, 0) == pytest.approx((math.nan, math.nan), nan_ok=True)
 
 
-# ------------------------------------------------------------------------------ axes
-
-
 def test_every_method_has_a_colour_a_marker_and_a_label_of_its_own():
     assert set(METHODS) | {"oracle", "exact"} <= set(METHOD_STYLES)
     for name in ("colour", "marker", "label"):
@@ -144,7 +123,7 @@ def test_every_method_has_a_colour_a_marker_and_a_label_of_its_own():
 
 
 def test_curves_have_the_means_labels_and_colours(rows, axes):
-    plot_curves(axes, rows, "rmse", anchors=ANCHORS["rmse"])
+    report.plot_curves(axes, rows, "rmse", anchors=ANCHORS["rmse"])
     drawn = {label: (x, y) for label, x, y in lines(axes)}
     assert list(drawn) == ["NPE", "NPE-OR", "MDS (default)", "oracle summary"]
     assert drawn["MDS (default)"][1] == pytest.approx([0.12, 0.17, 0.22])
@@ -163,11 +142,8 @@ def test_curves_have_the_means_labels_and_colours(rows, axes):
     assert hollow[0].get_markeredgecolor() == method_style("npe").colour
 
 
-# ------------------------------------------------------------------------------ figures
-
-
 def test_a_figure_has_all_panels_one_legend_and_nothing_overlaps(rows):
-    figure = draw_figure(PANELS, rows, title="Known", anchors=ANCHORS, material=material)
+    figure = report.draw_figure(PANELS, rows, title="Known", anchors=ANCHORS, material=material)
     titles = [axes.get_title() for axes in figure.axes]
     assert titles[:5] == ["Error", "Detection", "ε = 0", "ε = 0.1", "ε = 0.2"]
     assert titles[5:9] == [f"dataset {i}" for i in (1, 2, 3, 4)]
@@ -188,8 +164,9 @@ def test_a_figure_has_all_panels_one_legend_and_nothing_overlaps(rows):
 
 def test_files_are_the_same_bytes_every_time(rows, tmp_path):
     first, second = (
-        save_png_and_svg(
-            draw_figure(PANELS, rows, anchors=ANCHORS, material=material), tmp_path / name / "a.b"
+        report.save_png_and_svg(
+            report.draw_figure(PANELS, rows, anchors=ANCHORS, material=material),
+            tmp_path / name / "a.b",
         )
         for name in ("one", "two")
     )
@@ -200,29 +177,30 @@ def test_files_are_the_same_bytes_every_time(rows, tmp_path):
     assert not re.search(r'href="(?!#|data:)', svg), "the figure loads nothing"
 
 
-# ------------------------------------------------------------------------------ tables
-
-
 def test_the_table_has_the_known_values(rows):
-    (table,) = experiment_tables([Panel("rmse"), Panel("images")], rows, ANCHORS)
+    (table,) = report.experiment_tables(
+        [report.Panel("rmse"), report.Panel("images")], rows, ANCHORS
+    )
     text = table.markdown()
     assert "| contaminated fraction ε | NPE | NPE-OR | MDS (default) | oracle summary |" in text
     # The standard error is .02 / sqrt(3) = .0115. Only a robust method is best.
     assert "| 0 | 0.100 ± 0.012 (0.097) | 0.150 ± 0.012 | **0.120 ± 0.012** |" in text
     assert "| 0.2 | 0.300 ± 0.012 | **0.150 ± 0.012** | 0.220 ± 0.012 (0.147) |" in text
     assert "over 3 test datasets" in text
-    assert not any(cell.best for row in metric_table(rows, "coverage_90").body for cell in row)
+    assert not any(
+        cell.best for row in report.metric_table(rows, "coverage_90").body for cell in row
+    )
     one = rows[rows.dataset == 1]
-    assert metric_table(one, "rmse").body[0][1].text == "0.1"  # and no standard error
-    tables = experiment_tables([Panel("coverage")], rows)
+    assert report.metric_table(one, "rmse").body[0][1].text == "0.1"  # and no standard error
+    tables = report.experiment_tables([report.Panel("coverage")], rows)
     assert [t.caption for t in tables] == [f"Empirical coverage, ε = {e:g}" for e in EPSILONS]
 
 
 def test_losses_name_the_method_the_metric_the_setting_and_the_difference(rows):
     rng = np.random.default_rng(0)
     noisy = rows.assign(rmse=rows.rmse + 1e-3 * rng.normal(size=len(rows)))
-    panels = [Panel("rmse"), Panel("coverage")]
-    (sentence,), (table,) = panel_losses(panels, noisy)
+    panels = [report.Panel("rmse"), report.Panel("coverage")]
+    (sentence,), (table,) = report.panel_losses(panels, noisy)
     assert sentence.startswith(
         "MDS (default) loses in RMSE of the posterior mean to NPE at ε = 0 ("
     )
@@ -230,41 +208,42 @@ def test_losses_name_the_method_the_metric_the_setting_and_the_difference(rows):
     assert "oracle" not in sentence, "a reference is no baseline"
     names = [row[0].text for row in table.body]
     assert names == ["MDS (default) to NPE", "MDS (default) to NPE-OR"]
-    text = tables_in_markdown([*experiment_tables(panels, rows), table], [sentence])
+    text = report.tables_in_markdown([*report.experiment_tables(panels, rows), table], [sentence])
     assert text.index("Where MDS loses") < text.index("RMSE of the posterior mean**")
     won = rows.assign(rmse=rows.rmse.where(rows.method != "mds", 0.01))
-    (sentence,), tables = panel_losses(panels, won)
+    (sentence,), tables = report.panel_losses(panels, won)
     assert sentence.startswith("MDS (default) loses to no baseline in RMSE")
     assert "6 paired comparisons" in sentence
     assert tables == []
-    assert find_losses(rows[rows.dataset == 1], "rmse")[0] == {"mds": 0}  # says nothing
-
-
-# ------------------------------------------------------------------------------ page
+    assert report.find_losses(rows[rows.dataset == 1], "rmse")[0] == {"mds": 0}  # says nothing
 
 
 @pytest.fixture
 def page(rows, tmp_path):
-    panels = [Panel("rmse"), Panel("detected")]
-    _, svg = save_png_and_svg(draw_figure(panels, rows, anchors=ANCHORS), tmp_path / "figure")
+    panels = [report.Panel("rmse"), report.Panel("detected")]
+    _, svg = report.save_png_and_svg(
+        report.draw_figure(panels, rows, anchors=ANCHORS), tmp_path / "figure"
+    )
     hostile = '<script>alert("1")</script> & "quotes"'
-    section = Section(
+    section = report.Section(
         name="gaussian",
         title="Gaussian by ε",
         shows=hostile,
         source=hostile,
         command="mindist reproduce gaussian --profile smoke",
         figure=svg,
-        alt=describe_figure(panels, rows) + hostile,
-        tables=experiment_tables(panels, rows, ANCHORS),
+        alt=report.describe_figure(panels, rows) + hostile,
+        tables=report.experiment_tables(panels, rows, ANCHORS),
         verdict=hostile,
-        losses=panel_losses(panels, rows)[0],
+        losses=report.panel_losses(panels, rows)[0],
         configuration={"task": hostile},
         seconds=75,
     )
-    other = Section(name='"odd" name', title=hostile)
-    page = Page([section, other], versions={"mindist": "0.1", hostile: hostile}, seconds=4000)
-    return write_page(page, tmp_path / "new" / "index.html")
+    other = report.Section(name='"odd" name', title=hostile)
+    page = report.Page(
+        [section, other], versions={"mindist": "0.1", hostile: hostile}, seconds=4000
+    )
+    return report.write_page(page, tmp_path / "new" / "index.html")
 
 
 def test_the_page_has_everything_escapes_it_and_loads_nothing(page):

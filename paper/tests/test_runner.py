@@ -230,9 +230,6 @@ def test_killed_at_random_moments_and_started_again(uninterrupted, tmp_path):
     assert_same_rows(run(CELLS, Store(tmp_path / "store"), progress=False), uninterrupted[1])
 
 
-# ------------------------------------------------------------------------------- sampling
-
-
 @pytest.mark.filterwarnings("ignore:Data has extreme outliers")
 @pytest.mark.filterwarnings("ignore:.*outside the support of the prior")
 def test_where_rejection_finds_nothing_the_estimator_is_asked_without_it():
@@ -252,9 +249,6 @@ def test_where_rejection_finds_nothing_the_estimator_is_asked_without_it():
     torch.testing.assert_close(drawn.samples[:, :2], alone.samples)
     with pytest.raises(ValueError, match="needs a task with an exact posterior"):
         draw(task, None, x, 10, seed=0)
-
-
-# ------------------------------------------------------------------------------- addresses
 
 
 def test_options_of_the_ablation_reach_the_estimator():

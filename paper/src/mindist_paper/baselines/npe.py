@@ -33,7 +33,6 @@ from mindist_paper.baselines.method import Options, Simulations, SummaryQueries
 
 # Where `make tabpfn` puts the weights; the environment variable MINDIST_TABPFN overrides it
 CHECKPOINT = Path("~/.cache/mindist/tabpfn-v2-regressor-2noar4o2.ckpt")
-
 CONTEXT_SIZE = 1_000  # simulations that a CPU takes as the context: about 1 s for each query
 
 

@@ -127,9 +127,6 @@ JOBS: dict[str, Callable[[Setting], Job]] = {
 }
 
 
-# ------------------------------------------------------------------------ a process of its own
-
-
 class Measured(NamedTuple):
     """What a job took: median time without making the input, peak memory without in- and output."""
 
@@ -186,9 +183,6 @@ def peak_above(run: Callable[[], object]) -> float | None:
 def _kilobytes(key: str) -> int:
     lines = STATUS.read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:"))
-
-
-# ----------------------------------------------------------------------------------- exponents
 
 
 def fit_slope(sizes: Sequence[int], costs: Sequence[float]) -> tuple[float, int]:

@@ -33,7 +33,6 @@ HELD_OUT = 0.1
 MAX_ITERATIONS = 100
 PAIRS_OF = 2_000  # pooled observations whose distances give the median
 CHUNKS = (256, 1_024, 4_096, 16_384)
-
 Summary = Callable[[Tensor], Tensor]
 Decoder = Callable[[Tensor], Tensor]
 Run = Callable[[], Tensor]

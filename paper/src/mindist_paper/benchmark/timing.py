@@ -29,7 +29,6 @@ LEAST_SECONDS = 0.02  # of one timing: a tick of the scheduler is 4 ms
 # A run of less than so many times the least timing is made once before each timing as well: right
 # after another contender's matrix product, embedding 20 x 100 x 1,024 took 5% longer.
 QUICK = 10
-
 Clock = Callable[[], float]
 
 

@@ -27,10 +27,8 @@ from mindist_paper.tasks.molecule import Molecule, hsp90, synthetic_chain
 
 # Simulations that take more are not kept in memory, but simulated again for each pass
 MAX_BYTES = 2 * 2**30
-
 TEST_BLOCK = 25  # test datasets that are simulated together
 REFERENCE_DATASETS = 200  # for the bandwidth of the predictive MMD
-
 # Values of the option "molecule" of the cryo-EM task, besides a path
 MOLECULES: Mapping[str, Any] = {"synthetic": synthetic_chain, "hsp90": hsp90}
 

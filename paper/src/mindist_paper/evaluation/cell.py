@@ -22,13 +22,10 @@ from mindist import checks
 from mindist_paper.baselines import Options, SpikeAndSlab, Training
 
 RESULTS_VERSION = 3  # Part of every address: raise it when a change of the code changes results
-
 # Part of the addresses of one method's fits and cells: raise it when only this method changes
 METHOD_VERSIONS: Mapping[str, int] = {"mds": 4}
-
 # The variant of `MinimumDistance` that a method uses
 VARIANTS = {"mds": "default", "mds-rf": "rf", "mds-dec": "dec", "mds-kl": "kl", "npe-pfn-mds": "rf"}
-
 ESTIMATOR_OPTIONS = ("representation", "local", "detector", "decoder", "frequencies")
 FIT_OPTIONS = ("bandwidth", "num_features", *ESTIMATOR_OPTIONS)  # the others leave the fit alone
 SEARCH_OPTIONS = ("solver", "starts", "restarts", "stay", "reweight", "feedback", "distinct")

@@ -29,6 +29,7 @@ from mindist.tasks import Task
 from mindist_paper.baselines import Method
 from mindist_paper.baselines.mds import MinimumDistanceMethod
 from mindist_paper.baselines.rnpe import LatentSummaryPosterior
+from mindist_paper.evaluation import metrics
 from mindist_paper.evaluation.bank import (
     Datasets,
     derived_seed,
@@ -38,14 +39,6 @@ from mindist_paper.evaluation.bank import (
     seeded_by,
 )
 from mindist_paper.evaluation.cell import VARIANTS, Cell, canonical
-from mindist_paper.evaluation.metrics import (
-    coverage,
-    predictive_mmd,
-    reference_mmd,
-    rmse,
-    roc_auc,
-    summary_distance,
-)
 from mindist_paper.evaluation.trained import Reference
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -132,8 +125,8 @@ def _summaries(
             clean = summary(data.x_clean)
     used, clean = used.double(), clean.double()
     return {
-        "summary_distance": summary_distance(used, clean),
-        "summary_distance_standardised": summary_distance(used, clean, reference.scale),
+        "summary_distance": metrics.summary_distance(used, clean),
+        "summary_distance_standardised": metrics.summary_distance(used, clean, reference.scale),
     }
 
 
@@ -148,7 +141,7 @@ def _detection(found: Any, data: Datasets) -> dict[str, Any]:
     return {
         **{name: getattr(found, name) for name in names},
         "detected": found.misspecified,
-        "outlier_auc": roc_auc(found.outlier_score, wrong),
+        "outlier_auc": metrics.roc_auc(found.outlier_score, wrong),
         "false_outliers": flagged,
         "epsilon_hat": found.epsilon,
         "epsilon_error": found.epsilon_error,
@@ -215,8 +208,8 @@ def _metrics(
         return dict.fromkeys((*names, *levels), math.nan)
     theta, samples = data.theta.double(), draws.samples.double()
     return {
-        "rmse": rmse(samples.mean(0), theta),
-        **dict(zip(levels, coverage(samples, theta, LEVELS), strict=True)),
+        "rmse": metrics.rmse(samples.mean(0), theta),
+        **dict(zip(levels, metrics.coverage(samples, theta, LEVELS), strict=True)),
         "posterior_sd": samples.std(0).mean(-1),
         "predictive_mmd": _predictive(cell, task, draws, data.x_clean, bandwidth),
         "reference_mmd": _against_exact(cell, task, draws.samples, data.x_clean),
@@ -234,7 +227,7 @@ def _predictive(cell: Cell, task: Task, draws: Draws, x_clean: Tensor, bandwidth
         source = generator("predictive", dataset=index, **seeded_by(cell.bank))
         x = task.simulate(draws.samples[:num, index], 1, generator=source)
         pair = x.flatten(0, 1)[None], x_clean[index : index + 1]
-        values[index] = predictive_mmd(*pair, bandwidth)[0]
+        values[index] = metrics.predictive_mmd(*pair, bandwidth)[0]
     return values
 
 
@@ -249,5 +242,5 @@ def _against_exact(cell: Cell, task: Task, samples: Tensor, x_clean: Tensor) -> 
     values = torch.full((len(x_clean),), math.nan, dtype=drawn.dtype)
     finite = samples.isfinite().all(-1).all(0)
     if finite.any():
-        values[finite] = reference_mmd(samples[:num, finite], drawn[:, finite])
+        values[finite] = metrics.reference_mmd(samples[:num, finite], drawn[:, finite])
     return values

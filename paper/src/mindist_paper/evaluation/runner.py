@@ -29,7 +29,6 @@ from mindist_paper.evaluation.store import KEPT, Store
 from mindist_paper.evaluation.trained import get_method, get_npe, get_reference
 
 MAX_LISTED = 20
-
 # Cost of one simulation in training, relative to NPE: which jobs to begin with, nothing more.
 COSTS = {"npe-rs": 3.0, "mds-dec": 8.0, "mds-kl": 8.0, "rnpe": 2.0, "nnpe": 1.0}
 PFN_COST = 1_000.0  # of one test dataset

@@ -12,15 +12,7 @@ from typing import Any
 import pandas as pd
 
 from mindist_paper.evaluation.cell import Cell, Recipe, TestSpec
-from mindist_paper.experiments.claims import (
-    DECIDED,
-    NAMES,
-    at,
-    joined,
-    nowhere_worse,
-    option,
-    with_ratio,
-)
+from mindist_paper.experiments import claims
 from mindist_paper.experiments.experiment import NEW, Experiment
 from mindist_paper.experiments.profiles import (
     ABLATION_EPSILONS,
@@ -50,7 +42,6 @@ FRACTIONS: dict[str, tuple[float, ...]] = {
 }
 
 SMOKE_KINDS = ("gross", "missing")
-
 DEFAULT, PAPER = "default", "paper's preset"
 # The recipe's options that remove one idea. The paper's preset has none of them
 VARIANTS: dict[str, Mapping[str, Any]] = {
@@ -84,7 +75,7 @@ MEAN_NOTE = (
 
 def tasks_of(profile: str) -> tuple[str, ...]:
     """Return all four tasks, or in the smoke profile the quickest one."""
-    return tuple(NAMES)[:1] if profile == "smoke" else tuple(NAMES)
+    return tuple(claims.NAMES)[:1] if profile == "smoke" else tuple(claims.NAMES)
 
 
 def task_cells(
@@ -108,14 +99,14 @@ def lean(test: TestSpec) -> TestSpec:
 
 def with_names(rows: pd.DataFrame) -> pd.DataFrame:
     """Add the task's name in figures as a column."""
-    return rows.assign(task_name=rows.task.map(NAMES))
+    return rows.assign(task_name=rows.task.map(claims.NAMES))
 
 
 def unseen_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Return every kind of contamination that suits a task."""
     cells: list[Cell] = []
     recipes = [Recipe(m) for m in ("npe", "mds-rf", "mds")]
-    for task in NAMES:
+    for task in claims.NAMES:
         tests = [
             lean(setting(task, profile, epsilon, {"kind": kind}))
             for kind in (SMOKE_KINDS if profile == "smoke" else SUITABLE[task])
@@ -129,7 +120,7 @@ def unseen_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Add kind and fraction in words, and the error relative to NPE."""
     kinds = rows.contamination.map(lambda text: json.loads(text)["kind"])
     shares = rows.epsilon.map(lambda epsilon: f"{100 * epsilon:.3g}%")
-    return with_ratio(rows.assign(case=kinds + " " + shares), ("task", "case"))
+    return claims.with_ratio(rows.assign(case=kinds + " " + shares), ("task", "case"))
 
 
 def ablation_cells(profile: str, num_seeds: int) -> list[Cell]:
@@ -159,9 +150,9 @@ def what_each_idea_is_worth(rows: pd.DataFrame) -> str:
         for (task, epsilon), own in groups:
             difference, error = paired_difference(own, "rmse", "epsilon", epsilon, variant, DEFAULT)
             mean = own.groupby("method").rmse.mean()
-            where = f"{NAMES[task]} at {in_words('epsilon', epsilon)}"
+            where = f"{claims.NAMES[task]} at {in_words('epsilon', epsilon)}"
             words = f"{where}: {mean[variant]:.3g} against {mean[DEFAULT]:.3g}"
-            if abs(difference) > DECIDED * error:
+            if abs(difference) > claims.DECIDED * error:
                 size = abs(difference) / mean[DEFAULT]
                 changes["worse" if difference > 0 else "better"].append((size, words))
         parts = [
@@ -190,7 +181,7 @@ def decoder_cells(profile: str, num_seeds: int) -> list[Cell]:
 
 def decoder_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Add the decoder and the task's name as columns."""
-    return with_names(rows).assign(decoder=option(rows, "decoder", "ridge"))
+    return with_names(rows).assign(decoder=claims.option(rows, "decoder", "ridge"))
 
 
 def table_of_decoders(rows: pd.DataFrame) -> str:
@@ -214,7 +205,7 @@ def table_of_decoders(rows: pd.DataFrame) -> str:
 def outlier_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Return the default on four tasks: the cells of their own experiments."""
     cells: list[Cell] = []
-    for task in NAMES:
+    for task in claims.NAMES:
         epsilons = MEAN_EPSILONS[profile] if task == "gaussian" else EPSILONS[profile]
         tests = [own_setting(task, profile, epsilon) for epsilon in epsilons]
         cells += task_cells(task, profile, num_seeds, [Recipe("mds")], tests)
@@ -235,14 +226,16 @@ def found_outliers(rows: pd.DataFrame) -> str:
         for metric, word in words.items():
             points = [p for p in found[metric].get(task, ()) if math.isfinite(p.mean)]
             if points:
-                parts.append(f"{word} {', '.join(at('epsilon', p, '.2f') for p in points)}")
+                parts.append(f"{word} {', '.join(claims.at('epsilon', p, '.2f') for p in points)}")
         sentences.append(f"{task}: {'; '.join(parts)}.")
     return " ".join(sentences)
 
 
 def by_task(metric: str, by: str, words: str, **how: Any) -> list[Panel]:
     """Return a panel for each task."""
-    return [Panel(metric, by, f"{name}{words}", {"task": t}, **how) for t, name in NAMES.items()]
+    return [
+        Panel(metric, by, f"{name}{words}", {"task": t}, **how) for t, name in claims.NAMES.items()
+    ]
 
 
 ENTRIES = (
@@ -271,7 +264,7 @@ ENTRIES = (
         ],
         minutes=(0.3, 4, 25),
         estimated=("quick", "paper"),
-        verdict=joined(nowhere_worse("mds"), nowhere_worse("mds-rf")),
+        verdict=claims.joined(claims.nowhere_worse("mds"), claims.nowhere_worse("mds-rf")),
     ),
     Experiment(
         name="ablation",

@@ -274,9 +274,6 @@ def median_bandwidth(rows: Rows) -> str:
     return " ".join(lines)
 
 
-# ------------------------------------------------------------------------------------- ratios
-
-
 def linearised(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
     """Return the values `(B,)` whose mean is the ratio of the means, and its error the ratio's."""
     ratio = first.mean() / second.mean()

@@ -13,9 +13,7 @@ from mindist_paper.report import Anchors, Panel
 
 # `smoke`: seconds, for CI. `quick`: the right picture in minutes. `paper`: the paper's sizes
 PROFILES = ("smoke", "quick", "paper")
-
 Rows = Any  # A pandas `DataFrame`, one row for each test dataset of each cell
-
 NEW = "not in the paper"  # The source of an experiment that is ours
 
 

@@ -7,17 +7,7 @@ import pandas as pd
 from mindist_paper.baselines import Options
 from mindist_paper.baselines.npe import checkpoint_path
 from mindist_paper.evaluation.cell import Cell, Recipe
-from mindist_paper.experiments.claims import (
-    SIMILAR,
-    Claim,
-    gain_trend,
-    joined,
-    option,
-    relative,
-    rises_and_falls,
-    size_and_power,
-    verdict,
-)
+from mindist_paper.experiments import claims
 from mindist_paper.experiments.experiment import NEW, Experiment, panels
 from mindist_paper.experiments.profiles import (
     BASELINES,
@@ -173,7 +163,7 @@ def best_penalty(rows: pd.DataFrame) -> pd.DataFrame:
     robust = rows[rows.method == "npe-rs"]
     if robust.empty:
         return rows
-    robust = robust.assign(penalty=option(robust, "penalty"))
+    robust = robust.assign(penalty=claims.option(robust, "penalty"))
     mean = robust.groupby([*SETTING, "penalty"], as_index=False).rmse.mean()
     best = mean.loc[mean.groupby(SETTING).rmse.idxmin(), [*SETTING, "penalty"]]
     kept = robust.merge(best, on=[*SETTING, "penalty"]).drop(columns="penalty")
@@ -205,7 +195,9 @@ ENTRIES = (
             "-8 and the sample mean as the summary."
         ],
         minutes=(0.2, 0.7, 20),
-        verdict=verdict(Claim("mds-rf", "npe", at=(0.2,)), Claim("mds", "npe", at=(0.2,))),
+        verdict=claims.verdict(
+            claims.Claim("mds-rf", "npe", at=(0.2,)), claims.Claim("mds", "npe", at=(0.2,))
+        ),
         illustration="figure1",
     ),
     Experiment(
@@ -229,13 +221,13 @@ ENTRIES = (
         estimated=(),
         anchors=ANCHORS,
         anchors_source=ANCHORS_SOURCE,
-        verdict=verdict(
+        verdict=claims.verdict(
             *(
-                Claim("mds-rf", other, "reference_mmd", at=MODERATE)
+                claims.Claim("mds-rf", other, "reference_mmd", at=MODERATE)
                 for other in ("npe", "nnpe", "npe-or", "npe-rs")
             ),
-            Claim("mds-rf", "npe", at=MODERATE),
-            Claim("mds-rf", "mds-dec", relation=SIMILAR),
+            claims.Claim("mds-rf", "npe", at=MODERATE),
+            claims.Claim("mds-rf", "mds-dec", relation=claims.SIMILAR),
         ),
     ),
     Experiment(
@@ -250,13 +242,13 @@ ENTRIES = (
         ),
         notes=[NNPE_NOTE, ROBUST_NOTE],
         minutes=(0.2, 2.3, 50),
-        verdict=joined(
-            verdict(
-                Claim("mds-rf", "npe", "reference_mmd", "delta", at=(2.0, 3.0, 4.0, 5.0)),
-                Claim("mds-rf", "nnpe", "reference_mmd", "delta", at=(2.0, 3.0, 4.0, 5.0)),
-                Claim("mds-rf", "npe", by="delta", at=(3.0, 4.0, 5.0)),
+        verdict=claims.joined(
+            claims.verdict(
+                claims.Claim("mds-rf", "npe", "reference_mmd", "delta", at=(2.0, 3.0, 4.0, 5.0)),
+                claims.Claim("mds-rf", "nnpe", "reference_mmd", "delta", at=(2.0, 3.0, 4.0, 5.0)),
+                claims.Claim("mds-rf", "npe", by="delta", at=(3.0, 4.0, 5.0)),
             ),
-            rises_and_falls("mds-rf", "reference_mmd", "delta"),
+            claims.rises_and_falls("mds-rf", "reference_mmd", "delta"),
         ),
     ),
     Experiment(
@@ -267,10 +259,10 @@ ENTRIES = (
         cells=sweep(DIVERGENCES, "epsilon"),
         panels=panels(["rmse", "reference_mmd", "predictive_mmd"]),
         minutes=(0.2, 1, 25),
-        verdict=verdict(
-            Claim("mds-dec", "mds-kl", at=MODERATE),
-            Claim("mds-rf", "mds-kl", at=MODERATE),
-            Claim("mds-kl", "npe", relation=SIMILAR, at=(0.1, 0.2, 0.3, 0.5)),
+        verdict=claims.verdict(
+            claims.Claim("mds-dec", "mds-kl", at=MODERATE),
+            claims.Claim("mds-rf", "mds-kl", at=MODERATE),
+            claims.Claim("mds-kl", "npe", relation=claims.SIMILAR, at=(0.1, 0.2, 0.3, 0.5)),
             explain="mds-kl",
         ),
     ),
@@ -282,13 +274,13 @@ ENTRIES = (
         cells=sweep(DIVERGENCES, "delta"),
         panels=panels(["rmse", "reference_mmd", "predictive_mmd"], "delta", epsilon=SHOWN_EPSILON),
         minutes=(0.2, 0.8, 25),
-        verdict=joined(
-            verdict(
-                Claim("mds-rf", "mds-kl", by="delta", at=(3.0, 4.0, 5.0)),
-                Claim("mds-kl", "npe", by="delta", relation=SIMILAR),
+        verdict=claims.joined(
+            claims.verdict(
+                claims.Claim("mds-rf", "mds-kl", by="delta", at=(3.0, 4.0, 5.0)),
+                claims.Claim("mds-kl", "npe", by="delta", relation=claims.SIMILAR),
                 explain="mds-kl",
             ),
-            rises_and_falls("mds-rf", "rmse", "delta"),
+            claims.rises_and_falls("mds-rf", "rmse", "delta"),
         ),
     ),
     Experiment(
@@ -305,7 +297,7 @@ ENTRIES = (
             Panel("detected", by="delta", title="Power, ε = 0.2", where={"part": "delta"}),
         ],
         minutes=(0.1, 0.2, 10),
-        verdict=size_and_power,
+        verdict=claims.size_and_power,
     ),
     Experiment(
         name="sample-size",
@@ -321,9 +313,12 @@ ENTRIES = (
         ],
         notes=[NNPE_NOTE, "Every N has simulations, an NPE and a decoder of its own."],
         minutes=(0.2, 1.2, 70),
-        verdict=joined(
-            verdict(Claim("mds-rf", "npe", by="num_obs"), Claim("mds-rf", "nnpe", by="num_obs")),
-            gain_trend("mds-rf", "npe", "num_obs", grows=True),
+        verdict=claims.joined(
+            claims.verdict(
+                claims.Claim("mds-rf", "npe", by="num_obs"),
+                claims.Claim("mds-rf", "nnpe", by="num_obs"),
+            ),
+            claims.gain_trend("mds-rf", "npe", "num_obs", grows=True),
         ),
     ),
     Experiment(
@@ -335,9 +330,11 @@ ENTRIES = (
         panels=panels(["rmse", "reference_mmd", "predictive_mmd"], "dim"),
         notes=[NNPE_NOTE, "A has orthonormal columns: nothing but the dimension changes."],
         minutes=(0.2, 0.9, 50),
-        verdict=joined(
-            verdict(Claim("mds-rf", "npe", by="dim"), Claim("mds-rf", "nnpe", by="dim")),
-            gain_trend("mds-rf", "npe", "dim", grows=False),
+        verdict=claims.joined(
+            claims.verdict(
+                claims.Claim("mds-rf", "npe", by="dim"), claims.Claim("mds-rf", "nnpe", by="dim")
+            ),
+            claims.gain_trend("mds-rf", "npe", "dim", grows=False),
         ),
     ),
     Experiment(
@@ -354,8 +351,8 @@ ENTRIES = (
         ],
         notes=["The sample mean is the summary; 1,000 simulations are the context."],
         minutes=(0.5, 1.4, 60),
-        verdict=verdict(
-            Claim("npe-pfn-mds", "npe-pfn", at=MODERATE, where={"delta": 3.0}),
+        verdict=claims.verdict(
+            claims.Claim("npe-pfn-mds", "npe-pfn", at=MODERATE, where={"delta": 3.0}),
             explain="npe-pfn-mds",
         ),
         unavailable=no_checkpoint,
@@ -375,6 +372,6 @@ ENTRIES = (
             "which the ablation shows what it is worth.",
         ],
         minutes=(0.1, 0.6, 4),
-        verdict=relative("mds", "oracle", "npe", "npe-or", "mds-rf"),
+        verdict=claims.relative("mds", "oracle", "npe", "npe-or", "mds-rf"),
     ),
 )

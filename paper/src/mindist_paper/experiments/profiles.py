@@ -44,7 +44,6 @@ QUICK_MDN = {"density_estimator": "mdn", "learning_rate": 2e-3, "max_num_epochs"
 QUICK_NSF = {"learning_rate": 1e-3, "max_num_epochs": 60}
 # "Until convergence": sbi's rule, bounded so that no task needs more than three hours.
 PAPER = {"max_num_epochs": 100}
-
 SMOKE_SIMULATIONS = 400  # 380 is the least with which detection can be calibrated at .05
 
 # Sizes by profile and task. The paper's own number for the factor model would be 50,000 datasets
@@ -81,28 +80,21 @@ EPSILONS: dict[str, tuple[float, ...]] = {
 GAUSSIAN_EPSILONS = {**EPSILONS, "paper": EPSILONS["quick"]}  # the paper has no .4 there
 MEAN_EPSILONS = {**EPSILONS, "quick": EPSILONS["paper"]}  # with the sample mean
 ABLATION_EPSILONS = {**EPSILONS, "quick": (0.0, 0.2, 0.5), "paper": (0.0, 0.2, 0.5)}
-
 # Training of the NPE on the sample mean: the exact posterior is Gaussian with a linear mean,
 # which one component of a mixture density network has exactly. A spline flow takes minutes to
 # come near
 MEAN_TRAINING = {"smoke": SMOKE, "quick": QUICK_MDN, "paper": QUICK_MDN}
-
 # lambda of NPE-RS: the paper's grid, or one of it
 PENALTIES = {"smoke": (10.0,), "quick": (10.0,), "paper": (0.1, 1.0, 5.0, 10.0)}
-
 # Passes of NPE-RS after its warm start from the trained NPE, for each setting and lambda: 1,000
 # steps and more, with which its error has settled (docs/baselines.md)
 ROBUST_EPOCHS = {"smoke": 1, "quick": 40, "paper": 10}
-
 # Test datasets where nothing but detection is measured
 DETECTION_DATASETS = {"smoke": 20, "quick": 300, "paper": 1_000}
-
 # A search from one start takes L-BFGS up to half a second, and there are twenty of them
 INITIALISATION_DATASETS = {"smoke": 4, "quick": 20, "paper": 100}
-
 # Perturbed starts over which the spread of the initialisation ablation is taken
 SEARCH_SEEDS = {"smoke": 2, "quick": 5, "paper": 10}
-
 PFN_DATASETS = {"smoke": 2, "quick": 8, "paper": 50}
 # NPE-PFN takes about a second for each query on a CPU
 PFN_SAMPLES = {"smoke": 10, "quick": 100, "paper": 500}
@@ -115,10 +107,8 @@ THEOREM_SIZES = {
 
 SHOWN_EPSILON = 0.2  # whose posteriors are drawn
 KEPT_SAMPLES = 200  # of each of the four posteriors that are drawn
-
 BASELINES = ("npe", "nnpe", "npe-or")
 MINIMUM_DISTANCE = ("mds-rf", "mds")
-
 ERROR_MODEL = {"rho": 0.5, "tau": 0.2}
 NNPE_NOTE = (
     "NNPE has rho = 1/2 and tau = 0.2: with the printed rho = 1 no network could give the paper's "

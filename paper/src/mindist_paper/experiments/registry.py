@@ -12,6 +12,5 @@ gaussian-mean unseen ablation decoders outliers
 
 _MODULES = (gaussian, time_series, theorems, beyond)
 _ENTRIES = {entry.name: entry for module in _MODULES for entry in module.ENTRIES}
-
 # What `mindist reproduce` knows
 EXPERIMENTS: dict[str, Experiment] = {name: _ENTRIES[name] for name in ORDER.split()}

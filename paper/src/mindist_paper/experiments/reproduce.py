@@ -30,6 +30,7 @@ from mindist.cli.demo import train as train_demo
 from mindist.storage import room_for, write_whole
 from mindist.tasks import GaussianTask
 from mindist.threads import one_thread
+from mindist_paper import report
 from mindist_paper.evaluation.bank import make_datasets, make_task
 from mindist_paper.evaluation.cell import (
     METHOD_VERSIONS,
@@ -43,23 +44,6 @@ from mindist_paper.evaluation.store import Store, as_parquet, kept_samples
 from mindist_paper.experiments.experiment import Experiment, Rows
 from mindist_paper.experiments.profiles import SHOWN_EPSILON, SIZES, THEOREM_SIZES
 from mindist_paper.experiments.registry import EXPERIMENTS
-from mindist_paper.report import (
-    Images,
-    Material,
-    Page,
-    Panel,
-    Posteriors,
-    Section,
-    Table,
-    Trajectories,
-    describe_figure,
-    draw_figure,
-    experiment_tables,
-    panel_losses,
-    save_png_and_svg,
-    tables_in_markdown,
-    write_page,
-)
 
 MARKER = "mindist-reproduce.json"
 LIBRARIES = (
@@ -105,7 +89,7 @@ class Request:
 class Result:
     """What became of one experiment."""
 
-    section: Section  # Its part of the page
+    section: report.Section  # Its part of the page
     folder: Path | None  # Where its files are; None where it was skipped
     skipped: str | None = None  # Why it was, or None
 
@@ -132,7 +116,7 @@ def reproduce(
         results.append(result)
     if request.everything:
         write(request.out / "README.md", contents(request, results).encode())
-        path = write_page(page(request, results), request.out / "index.html")
+        path = report.write_page(page(request, results), request.out / "index.html")
         say(f"Everything on one page: {path}")
     return results
 
@@ -204,12 +188,12 @@ def run_experiment(
     shown = rows if experiment.prepare is None else experiment.prepare(rows)
     anchors = experiment.anchors if anchors_hold(cells) else {}
     folder = request.out / experiment.name
-    losses, lost_tables = panel_losses(experiment.panels, shown)
+    losses, lost_tables = report.panel_losses(experiment.panels, shown)
     section = replace(
         bare_section(experiment, request),
         figure=draw(experiment, cells, shown, anchors, request, store),
-        alt=describe_figure(experiment.panels, shown),
-        tables=experiment_tables(experiment.panels, shown, anchors),
+        alt=report.describe_figure(experiment.panels, shown),
+        tables=report.experiment_tables(experiment.panels, shown, anchors),
         verdict="" if experiment.verdict is None else experiment.verdict(shown),
         losses=losses,
         seconds=time.perf_counter() - start,
@@ -258,14 +242,14 @@ def draw(
     stem = request.out / experiment.name / "figure"
     if experiment.illustration == "figure1":
         return draw_figure1(request.profile, stem)
-    figure = draw_figure(
+    figure = report.draw_figure(
         experiment.panels,
         shown,
         title=experiment.title,
         anchors=anchors,
         material=lambda panel: material(panel, cells, store),
     )
-    return save_png_and_svg(figure, stem)[1]
+    return report.save_png_and_svg(figure, stem)[1]
 
 
 def draw_figure1(profile: str, stem: Path) -> Path:
@@ -278,7 +262,7 @@ def draw_figure1(profile: str, stem: Path) -> Path:
         return draw_demo(task, methods, stem.with_suffix(".svg"))
 
 
-def material(panel: Panel, cells: Sequence[Cell], store: Store) -> Material | None:
+def material(panel: report.Panel, cells: Sequence[Cell], store: Store) -> report.Material | None:
     """Return what a panel draws besides rows: posteriors, sample images, or time series."""
     shown = [c for c in cells if c.test.epsilon == SHOWN_EPSILON and c.bank.seed == 0]
     if not shown:
@@ -290,15 +274,15 @@ def material(panel: Panel, cells: Sequence[Cell], store: Store) -> Material | No
     if panel.metric == "images":
         name = MOLECULES[str(shown[0].bank.options.get("molecule"))]
         pictures = {name: data.x_clean[~replaced], "contamination": data.x_obs[replaced]}
-        return Images({k: v[:NUM_IMAGES] for k, v in pictures.items() if len(v)})
+        return report.Images({k: v[:NUM_IMAGES] for k, v in pictures.items() if len(v)})
     which = int(replaced.sum(1).argmax())  # a dataset that has both, where few are contaminated
     wrong = replaced[which]
     series = {"clean": data.x_clean[which][~wrong], "contaminated": data.x_obs[which][wrong]}
     step = getattr(make_task(shown[0].bank), "step", 1.0)
-    return Trajectories({k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}, step)
+    return report.Trajectories({k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}, step)
 
 
-def posteriors(cells: Sequence[Cell], store: Store) -> Posteriors | None:
+def posteriors(cells: Sequence[Cell], store: Store) -> report.Posteriors | None:
     """Return the posteriors of the first datasets by several methods."""
     kept = {}
     for cell in cells:
@@ -311,13 +295,13 @@ def posteriors(cells: Sequence[Cell], store: Store) -> Posteriors | None:
         return None
     samples = {method: list(frame.samples) for method, frame in kept.items()}
     theta = list(next(iter(kept.values())).theta)
-    return Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
+    return report.Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
 
 
-def bare_section(experiment: Experiment, request: Request) -> Section:
+def bare_section(experiment: Experiment, request: Request) -> report.Section:
     """Return what is known of an experiment before it ran."""
     shows = experiment.shows[:1].upper() + experiment.shows[1:] + "."
-    return Section(
+    return report.Section(
         name=experiment.name,
         title=experiment.title,
         shows=" ".join([shows, *experiment.notes]),
@@ -327,7 +311,11 @@ def bare_section(experiment: Experiment, request: Request) -> Section:
 
 
 def configuration(
-    experiment: Experiment, request: Request, cells: Sequence[Cell], reused: int, section: Section
+    experiment: Experiment,
+    request: Request,
+    cells: Sequence[Cell],
+    reused: int,
+    section: report.Section,
 ) -> dict[str, Any]:
     """Return everything that says how the results came about, without names of hosts or folders."""
 
@@ -392,7 +380,9 @@ def contents(request: Request, results: Sequence[Result]) -> str:
     return "\n\n".join(lines) + "\n"
 
 
-def markdown(section: Section, lost: Sequence[Table], settings: dict[str, Any]) -> str:
+def markdown(
+    section: report.Section, lost: Sequence[report.Table], settings: dict[str, Any]
+) -> str:
     """Return the tables of an experiment and of what is lost, with command and verdict."""
     head = [
         f"# {section.title}",
@@ -403,10 +393,10 @@ def markdown(section: Section, lost: Sequence[Table], settings: dict[str, Any]) 
     ]
     if settings["published_values"]:
         head.append(f"Published values: {settings['published_values']}")
-    return "\n\n".join([*head, tables_in_markdown([*section.tables, *lost], section.losses)])
+    return "\n\n".join([*head, report.tables_in_markdown([*section.tables, *lost], section.losses)])
 
 
-def page(request: Request, results: Sequence[Result]) -> Page:
+def page(request: Request, results: Sequence[Result]) -> report.Page:
     """Return the page of all experiments."""
     facts = {
         "Profile": f"{request.profile} ({sizes_in_words(request.profile)})",
@@ -415,7 +405,7 @@ def page(request: Request, results: Sequence[Result]) -> Page:
     }
     sections = [result.section for result in results]
     seconds = sum(section.seconds or 0.0 for section in sections)
-    return Page(sections, request.command("all"), versions(), seconds, facts)
+    return report.Page(sections, request.command("all"), versions(), seconds, facts)
 
 
 def sizes_in_words(profile: str) -> str:

@@ -69,7 +69,6 @@ MAX_ITERATIONS, NEWTON_STEPS = 100, 50
 TOLERANCE, ROUNDING = 1e-12, 1e-15
 # The median distance of two pooled observations of the 2-d task: Rayleigh with scale 2
 MEDIAN_BANDWIDTH = 2 * math.sqrt(2 * math.log(2))
-
 OUTLIERS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 50.0)
 SLOPE_EPSILON = 0.05  # small, and far below the breakdown of the minimum
 GAPS = (0.0, 0.5, 0.8, 0.9, 0.95, 1.0)

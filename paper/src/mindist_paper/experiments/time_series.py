@@ -7,35 +7,12 @@ from typing import Any
 import pandas as pd
 
 from mindist_paper.evaluation.cell import Cell
-from mindist_paper.experiments.claims import (
-    Claim,
-    gain_trend,
-    joined,
-    median_bandwidth,
-    option,
-    starts,
-    verdict,
-)
+from mindist_paper.experiments import claims, profiles
 from mindist_paper.experiments.experiment import Experiment, panels
-from mindist_paper.experiments.profiles import (
-    BASELINES,
-    EPSILONS,
-    INITIALISATION_DATASETS,
-    MINIMUM_DISTANCE,
-    NNPE_NOTE,
-    SEARCH_SEEDS,
-    SHOWN_EPSILON,
-    bank,
-    compare,
-    ends,
-    product,
-    recipe,
-    setting,
-)
 from mindist_paper.report import Panel
 from mindist_paper.tasks.molecule import HSP90_VARIABLE
 
-METHODS = (*BASELINES, *MINIMUM_DISTANCE, "oracle")
+METHODS = (*profiles.BASELINES, *profiles.MINIMUM_DISTANCE, "oracle")
 CONTAMINATED = (0.1, 0.2, 0.3, 0.4, 0.5)
 SEVERE = (0.2, 0.3, 0.4, 0.5)
 FULL_EPSILONS = (0.0, 0.2, 0.5, 0.8, 1.0)
@@ -55,7 +32,7 @@ SCALE_NOTE = "Distances of summaries are in standard deviations of simulated one
 FOUR = Panel(
     "posterior",
     title="Posteriors of four datasets, ε = 0.2",
-    where={"epsilon": SHOWN_EPSILON, "seed": 0},
+    where={"epsilon": profiles.SHOWN_EPSILON, "seed": 0},
 )
 DATA = Panel("trajectories", title="Clean and contaminated trajectories of one dataset")
 
@@ -81,44 +58,44 @@ CRYO_EM_SOURCE = (
 def by_epsilon(
     task: str,
     methods: Sequence[str] = METHODS,
-    epsilons: Mapping[str, Sequence[float]] = EPSILONS,
+    epsilons: Mapping[str, Sequence[float]] = profiles.EPSILONS,
     **how: Any,
 ) -> Callable[[str, int], list[Cell]]:
     """Return cells of methods by contaminated fraction."""
 
     def cells(profile: str, num_seeds: int) -> list[Cell]:
-        tests = [setting(task, profile, e) for e in epsilons[profile]]
-        return compare(task, methods, profile, num_seeds, tests, **how)
+        tests = [profiles.setting(task, profile, e) for e in epsilons[profile]]
+        return profiles.compare(task, methods, profile, num_seeds, tests, **how)
 
     return cells
 
 
 def initialisation_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Run MDS (RF) from each start, from ten starts, and from several perturbed ones."""
-    banks = [bank("oup", profile, seed) for seed in range(num_seeds)]
-    num = INITIALISATION_DATASETS[profile]
-    tests = [setting("oup", profile, e, num=num) for e in EPSILONS[profile]]
+    banks = [profiles.bank("oup", profile, seed) for seed in range(num_seeds)]
+    num = profiles.INITIALISATION_DATASETS[profile]
+    tests = [profiles.setting("oup", profile, e, num=num) for e in profiles.EPSILONS[profile]]
     options: list[dict[str, Any]] = [{"starts": s} if s else {} for s in STARTS.values()]
     options.append({"restarts": 9})  # ten starts in all
-    full = [recipe("mds-rf", "oup", profile, own) for own in options]
+    full = [profiles.recipe("mds-rf", "oup", profile, own) for own in options]
     bare = [replace(t, num_samples=0, num_predictive=0, keep_samples=0) for t in tests]
     spread = [
-        recipe("mds-rf", "oup", profile, {"starts": ["perturbed"], "search_seed": seed})
-        for seed in range(1, 1 + SEARCH_SEEDS[profile])
+        profiles.recipe("mds-rf", "oup", profile, {"starts": ["perturbed"], "search_seed": seed})
+        for seed in range(1, 1 + profiles.SEARCH_SEEDS[profile])
     ]
-    return product(banks, full, tests) + product(banks, spread, bare)
+    return profiles.product(banks, full, tests) + profiles.product(banks, spread, bare)
 
 
 def bandwidth_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Run both presets at multiples of the median distance."""
-    banks = [bank("oup", profile, seed) for seed in range(num_seeds)]
-    tests = [setting("oup", profile, SHOWN_EPSILON)]
+    banks = [profiles.bank("oup", profile, seed) for seed in range(num_seeds)]
+    tests = [profiles.setting("oup", profile, profiles.SHOWN_EPSILON)]
     chosen = [
-        recipe(method, "oup", profile, {} if k == 1.0 else {"bandwidth": f"{k:g} median"})
-        for method in MINIMUM_DISTANCE
+        profiles.recipe(method, "oup", profile, {} if k == 1.0 else {"bandwidth": f"{k:g} median"})
+        for method in profiles.MINIMUM_DISTANCE
         for k in ((0.5, 1.0) if profile == "smoke" else BANDWIDTHS)
     ]
-    return product(banks, [*chosen, recipe("npe", "oup", profile)], tests)
+    return profiles.product(banks, [*chosen, profiles.recipe("npe", "oup", profile)], tests)
 
 
 def initialisation_rows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -128,9 +105,9 @@ def initialisation_rows(rows: pd.DataFrame) -> pd.DataFrame:
         return next(name for name, known in STARTS.items() if known == starts)
 
     rows = rows.assign(
-        start=option(rows, "starts", []).map(name),
-        restarts=option(rows, "restarts", 0),
-        search_seed=option(rows, "search_seed"),
+        start=claims.option(rows, "starts", []).map(name),
+        restarts=claims.option(rows, "restarts", 0),
+        search_seed=claims.option(rows, "search_seed"),
     )
     full = rows[rows.search_seed.isna()]
     schemes = full[full.restarts == 0].assign(part="scheme")
@@ -145,16 +122,18 @@ def initialisation_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 def bandwidth_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Turn the multiple of the median into a number; repeat NPE, which has none, at each."""
-    given = option(rows, "bandwidth", "1 median").map(lambda text: float(str(text).split()[0]))
+    given = claims.option(rows, "bandwidth", "1 median").map(
+        lambda text: float(str(text).split()[0])
+    )
     rows = rows.assign(bandwidth=given)
     npe, rest = rows[rows.method == "npe"], rows[rows.method != "npe"]
     repeated = [npe.assign(bandwidth=k) for k in sorted(rest.bandwidth.unique())]
     return pd.concat([rest, *repeated], ignore_index=True)
 
 
-def over(first: str, *rest: str, at: tuple[float, ...] = CONTAMINATED) -> list[Claim]:
+def over(first: str, *rest: str, at: tuple[float, ...] = CONTAMINATED) -> list[claims.Claim]:
     """Return claims that one method is below each of the others."""
-    return [Claim(first, other, at=at) for other in rest]
+    return [claims.Claim(first, other, at=at) for other in rest]
 
 
 ENTRIES = (
@@ -165,20 +144,22 @@ ENTRIES = (
         source="Figure 4 top; appendix OUP Task",
         cells=by_epsilon("oup"),
         panels=[*panels(METRICS, log=True), Panel("coverage"), DATA, FOUR],
-        notes=[NNPE_NOTE, SCALE_NOTE],
+        notes=[profiles.NNPE_NOTE, SCALE_NOTE],
         minutes=(0.2, 2.2, 6.2),
         estimated=(),
-        verdict=verdict(*over("mds-rf", "npe", "nnpe", "npe-or")),
+        verdict=claims.verdict(*over("mds-rf", "npe", "nnpe", "npe-or")),
     ),
     Experiment(
         name="oup-learned",
         title="Ornstein-Uhlenbeck process with a learned summary",
         shows="a summary network trained jointly with the NPE, then frozen",
         source="appendix OUP with Learned Neural Summary Statistic",
-        cells=by_epsilon("oup", ("npe", *MINIMUM_DISTANCE, "oracle"), learned_summary=True),
+        cells=by_epsilon(
+            "oup", ("npe", *profiles.MINIMUM_DISTANCE, "oracle"), learned_summary=True
+        ),
         panels=panels(METRICS, log=True),
         minutes=(0.2, 1.3, 30),
-        verdict=verdict(*over("mds-rf", "npe")),
+        verdict=claims.verdict(*over("mds-rf", "npe")),
     ),
     Experiment(
         name="sir",
@@ -187,23 +168,27 @@ ENTRIES = (
         source="Figure 4 bottom; appendix SIR Task",
         cells=by_epsilon("sir"),
         panels=[*panels(METRICS), Panel("coverage"), DATA, FOUR],
-        notes=[NNPE_NOTE, SCALE_NOTE],
+        notes=[profiles.NNPE_NOTE, SCALE_NOTE],
         minutes=(0.2, 1.9, 6.7),
         estimated=(),
-        verdict=verdict(*over("mds-rf", "npe", "npe-or"), Claim("nnpe", "mds-rf", at=SEVERE)),
+        verdict=claims.verdict(
+            *over("mds-rf", "npe", "npe-or"), claims.Claim("nnpe", "mds-rf", at=SEVERE)
+        ),
     ),
     Experiment(
         name="sir-full",
         title="SIR model up to every trajectory misreported",
         shows="epsilon up to 1: the gain over NPE keeps growing",
         source="appendix SIR under Further Misspecification",
-        cells=by_epsilon("sir", epsilons={p: ends(p, FULL_EPSILONS) for p in EPSILONS}),
+        cells=by_epsilon(
+            "sir", epsilons={p: profiles.ends(p, FULL_EPSILONS) for p in profiles.EPSILONS}
+        ),
         panels=panels(METRICS),
-        notes=[NNPE_NOTE],
+        notes=[profiles.NNPE_NOTE],
         minutes=(0.2, 2.2, 15),
-        verdict=joined(
-            verdict(*over("mds-rf", "npe", "npe-or", at=FULL_EPSILONS[1:])),
-            gain_trend("mds-rf", "npe", "epsilon", grows=True),
+        verdict=claims.joined(
+            claims.verdict(*over("mds-rf", "npe", "npe-or", at=FULL_EPSILONS[1:])),
+            claims.gain_trend("mds-rf", "npe", "epsilon", grows=True),
         ),
     ),
     Experiment(
@@ -218,7 +203,7 @@ ENTRIES = (
             FOUR,
         ],
         notes=[
-            NNPE_NOTE,
+            profiles.NNPE_NOTE,
             f"The molecule is HSP90 where the environment variable {HSP90_VARIABLE} names its "
             "file, else a synthetic chain of about its size and motion, for which the published "
             "values are no anchor; the column task_options says which.",
@@ -227,7 +212,7 @@ ENTRIES = (
         estimated=(),
         anchors=CRYO_EM_ANCHORS,
         anchors_source=CRYO_EM_SOURCE,
-        verdict=verdict(*over("mds-rf", "npe", "nnpe", "npe-or", at=SEVERE)),
+        verdict=claims.verdict(*over("mds-rf", "npe", "nnpe", "npe-or", at=SEVERE)),
     ),
     Experiment(
         name="initialisation",
@@ -250,7 +235,7 @@ ENTRIES = (
         ],
         notes=['"nearest" is the simulated dataset with the nearest embedding, not in the paper.'],
         minutes=(0.2, 2.5, 50),
-        verdict=starts,
+        verdict=claims.starts,
     ),
     Experiment(
         name="bandwidth",
@@ -261,6 +246,6 @@ ENTRIES = (
         prepare=bandwidth_rows,
         panels=panels(METRICS, "bandwidth", log=True),
         minutes=(0.1, 2.6, 15),
-        verdict=median_bandwidth,
+        verdict=claims.median_bandwidth,
     ),
 )

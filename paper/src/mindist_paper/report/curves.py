@@ -11,10 +11,8 @@ from mindist_paper.report.statistics import Point, Rows, by_level, summarise
 from mindist_paper.report.style import metric_label, quantity_label, series_styles, text
 
 PUBLISHED = "published value"  # Legend entry of the hollow markers
-
 # Columns that the paper spaces by factors
 LOGARITHMIC = ("num_obs", "dim", "bandwidth", "num_simulations", "outlier", "small_epsilon")
-
 SPREAD = 0.5  # share of the smallest gap between settings over which error bars stand side by side
 CLOSEST_TICKS = 0.115  # ticks nearer than this share of the axis have no label
 MOST_LETTERS, SLANTED = 30, {"rotation": 30, "ha": "right"}  # more letters stand at an angle

@@ -22,14 +22,8 @@ from matplotlib.lines import Line2D
 from mindist.report import plot_images
 from mindist.report.style import figure_style
 from mindist.storage import write_whole
+from mindist_paper.report import kept
 from mindist_paper.report.curves import PUBLISHED, plot_coverage, plot_curves
-from mindist_paper.report.kept import (
-    Images,
-    Posteriors,
-    Trajectories,
-    plot_posterior_samples,
-    plot_trajectories,
-)
 from mindist_paper.report.statistics import MATERIAL, Anchors, Panel, Rows, select, summarise
 from mindist_paper.report.style import (
     capital,
@@ -41,10 +35,8 @@ from mindist_paper.report.style import (
 )
 
 # What the panels "posterior", "images" and "trajectories" draw in place of rows
-Material = Posteriors | Images | Trajectories
-
+Material = kept.Posteriors | kept.Images | kept.Trajectories
 Slot = tuple[Callable[[Any], Any], str]  # A function that draws on axes, and their title
-
 CURVES_IN_A_ROW, POSTERIORS_IN_A_ROW = 3, 4
 WIDTH, HEIGHT, LEGEND_HEIGHT = 4.3, 3.5, 0.9  # inches; three panels are as wide as a page
 LEGEND_COLUMNS_PER_PANEL = 2
@@ -160,18 +152,18 @@ def _coverage_strip(panel: Panel, rows: Rows) -> Strip | None:
 
 def _material_strip(panel: Panel, given: Material | None) -> Strip | None:
     """Return the axes of samples, images or series; None where there are none."""
-    if isinstance(given, Images):
+    if isinstance(given, kept.Images):
         slot = (partial(plot_images, rows=given.rows), "")
         return Strip([slot], panel.title or "Sample images", 1.35 * len(given.rows), 1)
-    if isinstance(given, Trajectories):
-        slot = (partial(plot_trajectories, series=given.series, step=given.step), "")
+    if isinstance(given, kept.Trajectories):
+        slot = (partial(kept.plot_trajectories, series=given.series, step=given.step), "")
         return Strip([slot], panel.title or "Time series", 2.8, 1)
     if given is None or not len(given):
         return None
     slots: list[Slot] = []
     for i, theta in enumerate(given.theta):
         drawn = {method: samples[i] for method, samples in given.samples.items()}
-        draw = partial(plot_posterior_samples, samples=drawn, theta=theta, names=given.names)
+        draw = partial(kept.plot_posterior_samples, samples=drawn, theta=theta, names=given.names)
         slots.append((draw, given.titles[i] if given.titles else f"dataset {i + 1}"))
     return Strip(slots, panel.title or "Posteriors", 3.0, min(len(slots), POSTERIORS_IN_A_ROW))
 

@@ -20,15 +20,11 @@ import numpy as np
 from mindist_paper.report.style import METRIC_LABELS, sort_series
 
 Rows = Any  # A pandas `DataFrame` with one row for each test dataset, method, setting and seed
-
 # Published values by epsilon: metric -> method -> epsilon -> number
 Anchors = Mapping[str, Mapping[str, Mapping[float, float]]]
-
 RATES = ("detected", "adapted")  # Columns of yes and no
-
 # Panels that draw samples or data in place of rows
 MATERIAL = ("posterior", "images", "trajectories")
-
 LEVEL_COLUMNS = {"coverage_50": 0.5, "coverage_80": 0.8, "coverage_90": 0.9, "coverage_95": 0.95}
 
 

@@ -55,15 +55,11 @@ METHOD_STYLES = {
 # Colours of what is not a method, such as one line for each epsilon: from dark to light, so that
 # they are not taken for methods; the lightest yellows are too light for a line
 SERIES_MAP, SERIES_RANGE = "viridis", (0.0, 0.88)
-
 SERIES_MARKERS = "osD^vP<>X"
 SERIES_LINES = ("-", "--", "-.", ":")
-
 # The methods of the paper and of the package
 OURS = ("mds-kl", "mds-dec", "mds-rf", "mds", "mds-exact", "npe-pfn-mds")
-
 REFERENCES = ("oracle", "exact")  # Not methods: they know what is clean, or the posterior itself
-
 # What the best robust method of a table is not looked for among
 NOT_ROBUST = ("npe", "npe-pfn", "sample-mean", *REFERENCES)
 

@@ -120,8 +120,6 @@ def _download() -> Path:
     return Path(found)
 
 
-# ------------------------------------------------------------------------- a molecule of our own
-
 BOND = 3.8  # Angstrom between consecutive C-alpha atoms of a protein
 BEADS = 400  # of each domain, three domains
 DOMAIN_RADIUS = 24.0  # Angstrom; 400 residues of about 140 cubic Angstrom each fill such a ball
