@@ -1,8 +1,4 @@
-r"""Minimum-distance summaries as methods of the benchmark.
-
-The paper's three variants, and the package's default: a `MinimumDistance` fitted to the same
-simulations, and a posterior queried at the summary :math:`s^\star` that it finds.
-"""
+"""Minimum-distance summaries as methods of the benchmark: the paper's variants, and our default."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,9 +1,7 @@
-r"""What a method is: trained on simulations, queried with raw datasets.
+"""What a method is: trained on simulations, queried with raw datasets.
 
-.. math:: x_{1:N} \mapsto p(\theta \mid x_{1:N}) ,
-
-by way of the summary at which a posterior over summaries is queried. Methods differ in that
-summary, or in what the posterior was trained on.
+Methods differ in the summary at which a posterior over summaries is queried, or in what that
+posterior was trained on.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 r"""Neural posterior estimation: plain (NPE), on noisy summaries (NNPE), without training (NPE-PFN).
 
-.. math:: \text{NPE:}\; \min_\psi \mathbb{E}\left[-\log q_\psi(\theta \mid f(x_{1:N}))\right],
-    \qquad \text{NNPE:}\; \min_\psi \mathbb{E}\left[-\log q_\psi(\theta \mid y)\right], \;
-    y \sim p(y \mid f(x_{1:N}))
+.. math:: \min_\psi \mathbb{E}\left[-\log q_\psi(\theta \mid y)\right], \qquad
+    y = f(x_{1:N}) \text{ (NPE)}, \quad y \sim p(y \mid f(x_{1:N})) \text{ (NNPE)}
 
-over simulations, with sbi's neural spline flow and Adam at 5e-4 (appendix "Further Experimental
-Details"); f is given, or a network that is trained jointly. NNPE makes the spike-and-slab error
-model :math:`p(y \mid x)` part of the simulator (Ward et al., NeurIPS 2022): errors are drawn once
-for each simulation; the posterior is queried at the observed summary as it is. NPE-PFN has TabPFN,
-with simulations as its context, for q: nothing is trained, so that adapting the summary is the only
-way to make it robust (Vetter et al., NeurIPS 2025; weights by Prior Labs, obtained by
-scripts/fetch_tabpfn.py, under a licence of their own).
+with sbi's neural spline flow (appendix "Further Experimental Details"); f is given or trained
+jointly. NNPE draws spike-and-slab errors once for each simulation (Ward et al., NeurIPS 2022).
+NPE-PFN has TabPFN, with simulations as its context, for q (Vetter et al., NeurIPS 2025; weights by
+Prior Labs, obtained by scripts/fetch_tabpfn.py, under a licence of their own).
 """
 
 import importlib.util

@@ -1,14 +1,9 @@
-r"""NPE with outlier removal: a one-class SVM drops observations before they are summarised.
+"""NPE with outlier removal: a one-class SVM drops observations before they are summarised.
 
-A one-class SVM (Scholkopf et al., Neural Computation 2001) with the Gaussian kernel learns where
-simulated observations lie, pooled over all parameters; an observation is an outlier where its
-decision value is below the quantile that 5% of held-out simulated observations are below. Outliers
-are removed and their places taken by inliers, drawn with replacement, so that N stays the same
-(appendix "Further Experimental Details"). The inliers themselves are kept: drawing all N anew, the
-other reading of the paper's "resample from the remaining inliers", adds the noise of a bootstrap
-and fits the paper's figures less well (docs/baselines.md).
-
-The only file here that imports scikit-learn.
+The SVM (Scholkopf et al., Neural Computation 2001) learns where simulated observations lie;
+outliers are below the value that 5% of held-out ones are below. Inliers, drawn with replacement,
+take their places, so that N stays the same (appendix "Further Experimental Details";
+docs/baselines.md). The only file here that imports scikit-learn.
 """
 
 import math

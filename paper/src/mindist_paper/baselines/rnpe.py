@@ -3,19 +3,11 @@ r"""Robust NPE: infer the latent summary that the observed one is an error away 
 .. math:: p(\theta \mid y) = \int q_\psi(\theta \mid x)\, p(x \mid y)\, dx, \qquad
     p(x \mid y) \propto p(x)\, p(y \mid x)
 
-with the NPE as it is, a neural spline flow for the simulated summaries' density :math:`p(x)`, and
-the spike-and-slab error model, whose indicators are summed out. Latent summaries are sampled by
-Markov chains for each observed dataset, then parameters by the NPE, one for each. A chain cycles
-through three Metropolis steps, which together reach narrow spikes and broad slabs alike:
-
-* *prior*: propose :math:`x' \sim p(x)`, accept by :math:`p(y \mid x') / p(y \mid x)`;
-* *error*: propose :math:`x'_j = y_j + e_j` in a random part of the coordinates, with e from the
-  error model, which is symmetric, and accept by :math:`p(x') / p(x)`;
-* *walk*: propose :math:`x' = x + \gamma (a - b)` with a, b from p(x), which gives steps the shape
-  of the prior, and :math:`\gamma` log-uniform between 0.01 and 1 (differential evolution, ter
-  Braak, Statistics and Computing 16, 2006).
-
-Chains start at draws from p(x) that are chosen in proportion to :math:`p(y \mid x)`.
+with the NPE as it is, a neural spline flow for :math:`p(x)`, and the spike-and-slab error model.
+Chains of latent summaries start at draws from p(x) chosen in proportion to :math:`p(y \mid x)` and
+cycle through three Metropolis steps: *prior* proposes a draw from p(x); *error* proposes
+:math:`y_j + e_j` in some coordinates; *walk* proposes :math:`x + \gamma (a - b)` with a, b from
+p(x) and :math:`\gamma` log-uniform (ter Braak, Statistics and Computing 16, 2006).
 
 Reference: Ward et al., Robust Neural Posterior Estimation, NeurIPS 2022, Algorithm 1.
 """

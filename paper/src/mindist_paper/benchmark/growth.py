@@ -1,13 +1,10 @@
 r"""Time and memory as one size grows and the others stay, each point in a process of its own.
 
 .. math:: \theta \sim \mathcal{N}_2(0, I), \qquad x_{nj} = \theta_{j \bmod 2} + \mathcal{N}(0, 1),
-    \qquad s = (\bar x_1, \bar x_2) ,
+    \qquad s = (\bar x_1, \bar x_2), \qquad t(n) \approx c\, n^p .
 
-so that observations may have any dimension while the summary has two. Datasets come as chunks,
-made from one array of noise and new parameters: their cost is small, and is measured alone to be
-subtracted. A fifth of the observations of observed datasets lie 4 higher. Then, by least squares,
-
-.. math:: t(n) \approx c\, n^p \quad \Longrightarrow \quad \log t = \log c + p \log n .
+Datasets come as chunks made from one array of noise and new parameters, whose cost is measured
+alone and subtracted. A fifth of the observations of observed datasets lie 4 higher.
 """
 
 import contextlib

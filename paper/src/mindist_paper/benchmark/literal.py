@@ -1,14 +1,8 @@
-r"""Rivals: the paper's pipeline written from stock parts, sbi's test, the bare multiply and cosine.
+"""Rivals: the paper's pipeline written from stock parts, sbi's test, the bare multiply and cosine.
 
-.. math::
-    z(x) = \sqrt{2/K} \cos(x W + b), \qquad
-    \omega = \arg\min \tfrac1M \textstyle\sum_i \|\mu_\omega(s_i) - \bar z_i\|^2, \qquad
-    s^\star = \arg\min_s \|\mu_\omega(s) - \bar z\|^2
-
-with scikit-learn's `RBFSampler` at the median distance, a torch network of two hidden layers of 256
-units fitted with Adam and stopped early, and torch's L-BFGS with a strong-Wolfe line search from
-the observed summary by autograd, one dataset at a time (Sections 3.2 and "Further Experimental
-Details" of the paper). The network is trained as `mindist.decoders.MLPDecoder` is.
+scikit-learn's `RBFSampler` at the median distance, a torch network of two hidden layers fitted
+with Adam and stopped early, and torch's L-BFGS with a strong-Wolfe line search from the observed
+summary, one dataset at a time (Section 3.2 and "Further Experimental Details" of the paper).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""How much each profile measures, and what the contenders work on.
+"""How much each profile measures, and what the contenders work on: parts are made once and kept.
 
-`smoke` runs every line and shows the direction of a ratio in minutes; `full` has the sizes that the
-claims are made for. Simulations, observed datasets and what is fitted to them are made when they
-are first asked for and then kept, so that one thread and all threads see the same ones.
+`smoke` shows the direction of a ratio in minutes; `full` has the sizes the claims are made for.
 """
 
 import warnings
@@ -26,76 +24,55 @@ EPSILON = 0.2
 T = TypeVar("T")
 
 
+GROWTH = {
+    "simulations": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
+    "observations": (10, 100, 1_000, 10_000, 100_000),
+    "dimension": (2, 8, 32, 128, 512, 1_024, 2_048, 4_096),
+    "features": (64, 128, 256, 512, 1_024, 2_048, 4_096),
+    "datasets": (1, 10, 100, 1_000, 10_000, 100_000),
+}
+
+
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of one profile."""
+    """Sizes of one profile; the defaults are those of `full`."""
 
-    simulations: int  # M, simulated datasets to fit to
-    held_out: int  # simulated datasets on which decoders are compared
-    observed: int  # B, observed datasets
-    one_by_one: int  # of these, how many a contender gets that takes them one at a time
-    alone: int  # datasets over which the time of one dataset alone is averaged
-    rounds: int  # timings of each contender
-    slow_rounds: int  # the same where a run takes seconds or minutes
-    embedding: tuple[tuple[int, int, int], ...]  # datasets, observations, dimension
-    memory: tuple[int, ...]  # numbers of datasets whose embedding is watched for memory
-    max_epochs: int  # passes of the paper's network at most
-    num_shuffles: int  # of sbi's test; 1,000 is its default
-    npe: Mapping[str, Any]  # training that differs from the paper's
-    samples: int  # posterior samples for a dataset
-    growth: Mapping[str, tuple[int, ...]]  # the sizes that each quantity grows through
-    tasks: tuple[str, ...]  # whose decoders are fitted and posteriors trained
+    simulations: int = 10_000  # M, simulated datasets to fit to
+    held_out: int = 2_000  # simulated datasets on which decoders are compared
+    observed: int = 1_000  # B, observed datasets
+    one_by_one: int = 30  # of these, how many a contender gets that takes them one at a time
+    alone: int = 5  # datasets over which the time of one dataset alone is averaged
+    rounds: int = 15  # timings of each contender
+    slow_rounds: int = 3  # the same where a run takes seconds or minutes
+    # datasets, observations, dimension
+    embedding: tuple[tuple[int, int, int], ...] = ((2_000, 100, 2), (200, 100, 1_024))
+    memory: tuple[int, ...] = (1_000, 10_000, 100_000)  # datasets embedded, watched for memory
+    max_epochs: int = 200  # passes of the paper's network at most
+    num_shuffles: int = 1_000  # of sbi's test; this is its default
+    # training that differs from the paper's
+    npe: Mapping[str, Any] = field(default_factory=lambda: {"max_num_epochs": 100})
+    samples: int = 1_000  # posterior samples for a dataset
+    # the sizes that each quantity grows through
+    growth: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: GROWTH)
+    tasks: tuple[str, ...] = ("gaussian", "oup", "sir")  # decoders fitted, posteriors trained
     options: Mapping[str, Any] = field(default_factory=dict)  # of every task
 
 
+SMOKE = {"simulations": (400, 1_600), "observations": (10, 300), "dimension": (2, 16)}
 PROFILES = {
     "smoke": Sizes(
-        simulations=600,
-        held_out=200,
-        observed=60,
-        one_by_one=3,
-        alone=2,
-        rounds=3,
-        slow_rounds=1,
+        *(600, 200, 60, 3, 2, 3, 1),
         embedding=((200, 100, 2), (20, 100, 1_024)),
         memory=(1_000, 10_000),
         max_epochs=100,
         num_shuffles=50,
         npe={"density_estimator": "mdn", "max_num_epochs": 2},
         samples=100,
-        growth={
-            "simulations": (400, 1_600),
-            "observations": (10, 300),
-            "dimension": (2, 16),
-            "features": (64, 128),
-            "datasets": (10, 100),
-        },
+        growth={**SMOKE, "features": (64, 128), "datasets": (10, 100)},
         tasks=("oup",),
         options={"num_obs": 20},
     ),
-    "full": Sizes(
-        simulations=10_000,
-        held_out=2_000,
-        observed=1_000,
-        one_by_one=30,
-        alone=5,
-        rounds=15,
-        slow_rounds=3,
-        embedding=((2_000, 100, 2), (200, 100, 1_024)),
-        memory=(1_000, 10_000, 100_000),
-        max_epochs=200,
-        num_shuffles=1_000,
-        npe={"max_num_epochs": 100},
-        samples=1_000,
-        growth={
-            "simulations": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
-            "observations": (10, 100, 1_000, 10_000, 100_000),
-            "dimension": (2, 8, 32, 128, 512, 1_024, 2_048, 4_096),
-            "features": (64, 128, 256, 512, 1_024, 2_048, 4_096),
-            "datasets": (1, 10, 100, 1_000, 10_000, 100_000),
-        },
-        tasks=("gaussian", "oup", "sir"),
-    ),
+    "full": Sizes(),
 }
 
 

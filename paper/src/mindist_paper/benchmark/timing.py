@@ -1,13 +1,8 @@
-r"""Contenders that take turns, and the ratio of their times.
+"""Contenders that take turns, and the ratio of their times.
 
-On a machine that others use as well, the time of one call says little: it may double while the
-program runs. Contenders are therefore timed in rounds, each once a round and in an order that
-rotates, and compared within rounds,
-
-.. math:: \rho_r = t_r(\text{slow}) / t_r(\text{fast}), \qquad r = 1, \ldots, R ,
-
-of which the median is reported, and the 5% and 95% quantiles as its spread, in a row that may claim
-what the ratio has to be.
+On a machine that others use as well, the time of one call says little. Contenders are therefore
+timed in rounds, each once a round and in rotating order, and compared within rounds; the median
+ratio is reported, with the 5% and 95% quantiles as its spread.
 """
 
 from __future__ import annotations

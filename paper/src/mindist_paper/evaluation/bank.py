@@ -1,7 +1,4 @@
-r"""The data of a cell: simulations to train on, datasets to test on.
-
-.. math:: (\theta_i, x^{(i)})_{i \le M}, \qquad
-    \theta_b^*, \; x^{(b)} \sim p_{\theta_b^*}, \; \tilde x^{(b)} \sim C_\epsilon(x^{(b)})
+"""The data of a cell: simulations to train on, datasets to test on.
 
 Every draw has a seed that is derived from what is drawn, never from an order or a clock: a dataset
 is the same whoever asks for it, however many are asked for.

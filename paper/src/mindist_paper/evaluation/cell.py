@@ -1,13 +1,8 @@
-r"""Configurations: a cell is one method on the test datasets of one setting.
+"""Configurations: a cell is one method on the test datasets of one setting.
 
-.. math::
-    \text{cell} = \underbrace{(\text{task}, M, \text{seed})}_{\text{bank}}
-    \times \underbrace{(\text{method}, \text{options})}_{\text{recipe}}
-    \times \underbrace{(\epsilon, \text{contamination}, B)}_{\text{test}}
-
-All three are frozen and hold JSON values only, so that a configuration has one canonical text. The
-SHA-256 of that text is its address: equal configurations share their results, whichever experiment
-asks for them.
+A cell has a bank (task, M, seed), a recipe (method, options) and a test (epsilon, contamination,
+B), which hold JSON values only. The SHA-256 of its one canonical text is its address: equal
+configurations share their results, whichever experiment asks for them.
 """
 
 from __future__ import annotations

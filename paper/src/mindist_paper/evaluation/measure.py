@@ -1,11 +1,7 @@
 """The rows of one cell: what a method did on each test dataset, and how good it was.
 
-Every row has the same columns; what a method or a task does not have is NaN. All but `TIMES` are
-determined by the cell: its test datasets, posterior draws and simulated predictions have seeds
-derived from the configuration.
-
-A posterior that is asked far outside its training data can have next to no mass inside the prior's
-support, where rejection finds nothing. There, and only there, the density estimator's own draws
+What a method or a task does not have is NaN; all columns but `TIMES` are determined by the cell.
+Where rejection finds next to nothing inside the prior's support, the density estimator's own draws
 are used as they are: this is where NPE fails, and a table without these datasets would flatter it.
 """
 

@@ -1,7 +1,6 @@
-r"""How good a posterior is (appendix "Further Experimental Details").
+"""How good a posterior is (appendix "Further Experimental Details").
 
-Samples of the posteriors of B test datasets come as `(S, B, d_theta)`, as `sample_batched` gives
-them; every metric has one value for each dataset, `(B,)`, over which tables average.
+Samples of the posteriors of B test datasets come as `(S, B, d_theta)`; a metric has `(B,)` values.
 """
 
 import math

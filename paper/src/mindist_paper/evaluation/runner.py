@@ -1,9 +1,7 @@
 """Compute cells: what is stored is skipped, what is shared is trained once, the rest runs at once.
 
-Work comes in two rounds. The first trains the NPEs on which methods build, one job for each; the
-second has a job for each group of cells that share a training. A cell is stored as soon as it is
-measured, so that a run can be stopped at any moment and goes on where it was. torch computes on one
-thread whatever the number of workers: rows do not depend on it.
+The first round trains the NPEs on which methods build, the second has a job for each group of cells
+that share a training. torch computes on one thread: rows do not depend on the number of workers.
 """
 
 import sys

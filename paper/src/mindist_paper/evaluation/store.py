@@ -1,13 +1,10 @@
 """Finished rows and trained parts on disk, found by the content of their configuration.
 
-A store is a folder::
-
     cells/<address>.parquet  the rows of one finished cell
     trained/<address>        one trained network or fitted estimator
 
-Every file is there whole or not at all, so that an interrupted run goes on; any number of processes
-may share a store. Nothing in it is pickled (`joblib.Memory` would), so that results of others can
-be read safely. What cannot be read is computed again, with a warning.
+Every file is there whole or not at all, and any number of processes may share a store. Nothing in
+it is pickled, so that results of others can be read safely.
 """
 
 import io

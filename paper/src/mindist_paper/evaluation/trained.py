@@ -1,8 +1,4 @@
-"""From a recipe to a method: what is stored is loaded, what is missing is trained and stored.
-
-Parts are shared by what they depend on: one NPE for all methods with the same training; one fitted
-`MinimumDistance` for all searches with it, and one flow for MDS-Dec and MDS-KL.
-"""
+"""From a recipe to a method: what is stored is loaded, what is missing is trained and stored."""
 
 import json
 import math

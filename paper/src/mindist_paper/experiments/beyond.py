@@ -1,7 +1,4 @@
-"""What the paper does not have: unseen contaminations, the ablation, decoders, outliers.
-
-Each runs on four tasks: the Gaussian one with the sample mean, OUP, SIR and cryo-EM.
-"""
+"""What the paper does not have: unseen contaminations, the ablation, decoders, outliers."""
 
 import json
 import math

@@ -1,17 +1,11 @@
 r"""Verdicts: whether rows agree with what the paper says. Every word of them is computed.
 
-A claim says that one method has a lower (or equal) metric than another at a setting. It is held
-against the mean difference on the same test datasets, with its standard error: beyond two standard
-errors it is decided, either way. Errors relative to another method are
+A claim, that one method has a lower (or equal) metric than another, is decided where the mean
+difference on the same test datasets is beyond two standard errors. Ratios of errors
+:math:`a_i, b_i` of two methods have their standard error by the delta method:
 
-.. math::
-    R = \frac{\sum_i a_i}{\sum_i b_i}, \qquad
-    r_i = R + \frac{a_i - R \, b_i}{\bar b}, \qquad
-    \mathrm{SE}(R) = \mathrm{sd}(r_i) / \sqrt{B}
-
-for errors :math:`a_i, b_i` of two methods on B test datasets. The mean of the :math:`r_i` is R, and
-the standard error of their mean is that of R by the delta method: a table of means of
-:math:`r_i` is a table of ratios with their errors.
+.. math:: R = \frac{\sum_i a_i}{\sum_i b_i}, \qquad r_i = R + \frac{a_i - R \, b_i}{\bar b},
+    \qquad \mathrm{SE}(R) = \mathrm{sd}(r_i) / \sqrt{B} .
 """
 
 import json

@@ -1,8 +1,4 @@
-"""What an experiment is: which cells it needs, and how its rows are shown.
-
-An experiment is an entry, not a program: the runner computes its cells, `mindist_paper.report`
-draws its panels and writes its table.
-"""
+"""What an experiment is: which cells it needs, and how its rows are shown."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,14 +1,9 @@
 """Run experiments: rows, figures, tables, configuration, and one page for all of them.
 
-::
-
-    OUT/mindist-reproduce.json   which profile and version of results
-    OUT/store/                   finished cells and trained parts, found by their configuration
-    OUT/NAME/                    rows.parquet, figure.png, figure.svg, table.md, config.json
-    OUT/index.html               after `mindist reproduce all`
-
-An interrupted run goes on where it stopped, because finished cells and trained parts are found in
-the store, whichever experiment asked for them.
+OUT/mindist-reproduce.json   which profile and version of results
+OUT/store/                   finished cells and trained parts, found by their configuration
+OUT/NAME/                    rows.parquet, figure.png, figure.svg, table.md, config.json
+OUT/index.html               after `mindist reproduce all`
 """
 
 import hashlib
@@ -199,8 +194,10 @@ def run_experiment(
         seconds=time.perf_counter() - start,
     )
     settings = configuration(experiment, request, cells, reused, section)
-    if reused == len(cells):
-        settings = as_first_computed(settings, read_json(folder / "config.json"))
+    if reused == len(cells):  # drawn again: time and command are those of the run that computed it
+        before = read_json(folder / "config.json")
+        told = ("command", "seconds", "workers", "cores", "cells_already_stored")
+        settings |= {name: before[name] for name in told if before and name in before}
     section = replace(section, configuration=settings, seconds=settings["seconds"])
     write(folder / "rows.parquet", as_parquet(rows))
     write(folder / "table.md", markdown(section, lost_tables, settings).encode())
@@ -347,17 +344,6 @@ def configuration(
         "theorem_sizes": asdict(THEOREM_SIZES[request.profile]) if not cells else None,
         "versions": versions(),
     }
-
-
-def as_first_computed(settings: dict[str, Any], before: Any) -> dict[str, Any]:
-    """Take time and command from the run that computed all, where this one only drew it again."""
-    told = ("command", "seconds", "workers", "cores", "cells_already_stored")
-    same = ("experiment", "profile", "seeds", "results_version", "method_versions")
-    settled = json.loads(json.dumps(settings))
-    specs = ("banks", "recipes", "tests")
-    if not isinstance(before, dict) or any(settled[k] != before.get(k) for k in (*same, *specs)):
-        return settings
-    return {**settings, **{name: before[name] for name in told if name in before}}
 
 
 def contents(request: Request, results: Sequence[Result]) -> str:

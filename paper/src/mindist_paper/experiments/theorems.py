@@ -1,44 +1,32 @@
 r"""Theorems 4.1 (robustness) and 4.2 (consistency), checked numerically on the Gaussian task.
 
-**Closed form.** Given the sample mean s of N observations, one of them has the law
-:math:`P_{x|s} = \mathcal{N}_d(s, v I)` with :math:`v = 1 - 1/N`, whatever theta is. With the
-Gaussian kernel of bandwidth :math:`\sigma` and a target :math:`Q = \sum_i w_i
-\mathcal{N}(c_i, \tau_i^2 I)` (a point mass is :math:`\tau = 0`), with
-:math:`h_i = \sigma^2 + v + \tau_i^2` and
-:math:`g_i(s) = (\sigma^2 / h_i)^{d/2} \exp(-\|s - c_i\|^2 / 2 h_i)`,
+Given the sample mean s of N observations, one of them is :math:`\mathcal{N}_d(s, v I)`, :math:`v =
+1 - 1/N`. With bandwidth :math:`\sigma` and a target :math:`Q = \sum_i w_i \mathcal{N}(c_i,
+\tau_i^2 I)`, :math:`h_i = \sigma^2 + v + \tau_i^2` and :math:`g_i(s) = (\sigma^2 / h_i)^{d/2}
+\exp(-\|s - c_i\|^2 / 2 h_i)`,
 
 .. math::
-    D(s) = \mathrm{MMD}^2(P_{x|s}, Q) = \text{const} - 2 \sum_i w_i g_i(s), \qquad
+    \mathrm{MMD}^2(P_{x|s}, Q) = \text{const} - 2 \sum_i w_i g_i(s), \qquad
     H(s) = 2 \sum_i \frac{w_i g_i(s)}{h_i}
     \left(I - \frac{(s - c_i)(s - c_i)^\top}{h_i}\right).
 
-Where the gradient vanishes, s is the mean of the :math:`c_i` with weights
-:math:`w_i g_i(s) / h_i`, which forget what is far away; iterating it lowers D (mean shift).
-For :math:`Q = \mathcal{N}(\theta_0, I)`, with :math:`b = \sigma^2 + v` and :math:`a = b + 1`,
+At a minimum s is the mean of the :math:`c_i` with weights :math:`w_i g_i(s) / h_i` (mean shift).
+For :math:`Q = \mathcal{N}(\theta_0, I)`, :math:`b = \sigma^2 + v` and :math:`a = b + 1`,
 
 .. math:: \mathrm{IF}(y) = (a/b)^{1 + d/2} (y - \theta_0) e^{-\|y - \theta_0\|^2 / 2b}, \qquad
-    N \operatorname{Var}(s^\star_j) \to
-    \left(\frac{(b + 1)^2}{b (b + 2)}\right)^{1 + d/2} :
+    N \operatorname{Var}(s^\star_j) \to \left(\frac{(b + 1)^2}{b (b + 2)}\right)^{1 + d/2} .
 
-the influence is bounded and redescending, where the sample mean has :math:`y - \theta_0`; the
-variance is that of an M-estimator with :math:`\psi(u) = u e^{-|u|^2 / 2b}`.
+**Robustness.** The theorem bounds, over outliers y, the slope in epsilon of the KL divergence of
+the posteriors at :math:`s^\star(Q)` and at :math:`s^\star((1 - \epsilon) Q + \epsilon \delta_y)`.
+At epsilon = 0 it is 0 even for the sample mean; at a fixed small one it is bounded for
+:math:`s^\star`, about :math:`\tfrac{N^2}{2 (N + 1)} \epsilon \|\mathrm{IF}(y)\|^2`, and grows as
+:math:`|y|^2` for the mean. The theorem wants a non-singular average over the *model*, but the
+Hessian at the *target* governs: for Q half at :math:`m e_1` and half at :math:`-m e_1`,
+:math:`\mathrm{cond}\, H = 1 / (1 - m^2 / a)`, and at :math:`m = \sqrt a` the slope grows as
+:math:`\epsilon^{-1/3}`.
 
-**Robustness.** With :math:`Q_{\epsilon, y} = (1 - \epsilon) Q + \epsilon \delta_y` the theorem
-bounds, over all y, the slope in epsilon of :math:`\mathrm{KL}_\epsilon(y) =
-\mathrm{KL}[P_{\theta | s^\star(Q)}, P_{\theta | s^\star(Q_{\epsilon, y})}]`. Two remarks:
-
-1. The derivative of KL at epsilon = 0 is 0 for every differentiable summary, the sample mean too.
-   What tells a robust one from another is whether :math:`\mathrm{KL}_\epsilon(y) / \epsilon` at a
-   fixed small epsilon is bounded over y: about :math:`\tfrac{N^2}{2 (N + 1)} \epsilon
-   \|\mathrm{IF}(y)\|^2` for :math:`s^\star`, growing as :math:`|y|^2` for the mean.
-2. The theorem wants a non-singular average over the *model*; the derivative of :math:`s^\star` is
-   governed by the Hessian at the *target*. For Q half :math:`\mathcal{N}(m e_1, I)` and half
-   :math:`\mathcal{N}(-m e_1, I)`, :math:`s^\star = 0` for :math:`m \leq \sqrt a` and
-   :math:`\mathrm{cond}\, H = 1 / (1 - m^2 / a)`. At :math:`m = \sqrt a` :math:`s^\star` moves by
-   :math:`\epsilon^{1/3}`, and the slope grows as :math:`\epsilon^{-1/3}`: the bound does not hold.
-
-**Consistency.** The error of the posterior at :math:`s^\star_N` falls as :math:`N^{-1/2}`, with the
-variance above. The exact minimum is compared with the estimators of the package.
+**Consistency.** The error of the posterior at :math:`s^\star_N` falls as :math:`N^{-1/2}`, with
+the variance above. The exact minimum is compared with the estimators of the package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""From panels and rows to one figure with one legend, saved as PNG and SVG.
-
-Curves stand in rows of up to three. A panel that needs several axes, such as coverage for every
-epsilon or the posteriors of four datasets, has a row of its own.
-"""
+"""From panels and rows to one figure with one legend, saved as PNG and SVG."""
 
 import io
 import math

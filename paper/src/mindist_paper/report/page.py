@@ -1,7 +1,4 @@
-"""One self-contained HTML page with every experiment.
-
-Figures are inlined as SVG; the template extends the one of `mindist.report`.
-"""
+"""One self-contained HTML page with every experiment, figures inlined as SVG."""
 
 import base64
 import os

@@ -1,13 +1,10 @@
 r"""From rows to what figures and tables show: means over test datasets, with their uncertainty.
 
-.. math::
-    \bar v_j = \tfrac1K \textstyle\sum_k v_{jk}, \qquad
-    \bar v = \tfrac1B \textstyle\sum_j \bar v_j, \qquad
+.. math:: \bar v = \tfrac1B \textstyle\sum_j \bar v_j, \qquad
     \mathrm{SE} = \mathrm{sd}_j(\bar v_j) / \sqrt{B}
 
-for :math:`B` test datasets and :math:`K` seeds. Rates are binomial instead: all :math:`BK` trials
-count, and the bar is the score interval of Wilson at one standard deviation, which does not shrink
-to nothing at 0 and 1.
+for the means :math:`\bar v_j` over seeds of B test datasets. Rates count all trials, with the score
+interval of Wilson at one standard deviation.
 """
 
 import math

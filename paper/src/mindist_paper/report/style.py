@@ -1,8 +1,4 @@
-"""One colour, one marker and one name for each method, metric and setting of the paper.
-
-Colours are those of Okabe and Ito where eight suffice, and darker ones beside them. No two methods
-share a colour or a marker, so that lines are told apart in grey and by colour-blind readers.
-"""
+"""One colour, one marker and one name for each method, metric and setting of the paper."""
 
 import json
 from collections.abc import Sequence

@@ -1,9 +1,7 @@
 """Tables: a row for each setting, a column for each method, a mean and its standard error in each.
 
-The best robust method of a row, the one with the smallest mean, is bold. A published value stands
-in parentheses beside ours. Below them: where minimum-distance summaries lose to a baseline. A
-comparison is lost when the mean of the paired differences on the same datasets is above two of its
-standard errors.
+The best robust method of a row is bold, a published value stands in parentheses. A comparison with
+a baseline is lost when the mean paired difference is above two of its standard errors.
 """
 
 import math

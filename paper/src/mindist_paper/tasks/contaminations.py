@@ -1,13 +1,10 @@
 r"""Contaminations that the paper never tried, for every task.
 
-.. math:: \tilde x_n = C(x_n) \ \text{ for a fraction } \epsilon \text{ of the observations,}
-    \qquad \tilde x_n = x_n \ \text{ for the rest.}
-
-Each takes clean datasets `(B, N, *event)`, the contaminated fraction `epsilon`, and a `Setting`:
-what it may know besides the data, and its generator. Sizes are in units of the population, all
-observations of the simulator over the prior, with mean :math:`m` and standard deviation
-:math:`\sigma` in each coordinate. Counts, which are never negative, stay so: there, noise is in
-proportion to a count and a scale is about 0.
+Each changes clean datasets `(B, N, *event)` in a fraction :math:`\epsilon` of the observations,
+:math:`\tilde x_n = C(x_n)`. Sizes are in units of the population, all observations of the
+simulator over the prior, with mean :math:`m` and standard deviation :math:`\sigma` in each
+coordinate. Counts, which are never negative, stay so: there, noise is in proportion to a count and
+a scale is about 0.
 """
 
 from __future__ import annotations

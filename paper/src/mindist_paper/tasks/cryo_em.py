@@ -1,12 +1,8 @@
 r"""The cryo-EM task (section "Cryo-EM Inference", appendix "Cryo-EM Task").
 
-.. math::
-    \theta \sim \mathcal{U}\{0, \ldots, C - 1\}, \qquad
-    x_n \mid \theta = \text{an image of conformation } \theta \text{ in a random view, with noise,}
-
-C = 20 conformations of one molecule, N = 100 images of 32 x 32 pixels; `image_formation` has the
-model of an image. With :math:`\gamma_n, \kappa_n, r_n` the skewness, excess kurtosis and intensity
-range of image n, the summary is their mean and standard deviation over the dataset:
+C = 20 conformations of one molecule, N = 100 images of 32 x 32 pixels in random views, with noise
+(`image_formation`); the parameter is the index of the conformation, uniform. With skewness
+:math:`\gamma_n`, excess kurtosis :math:`\kappa_n` and intensity range :math:`r_n` of image n,
 
 .. math:: s = (\bar\gamma, \bar\kappa, \bar r, \mathrm{sd}(\gamma), \mathrm{sd}(\kappa),
     \mathrm{sd}(r)) \in \mathbb{R}^6 .

@@ -4,16 +4,10 @@ r"""The Gaussian factor model (appendix "Data Dimension Ablation").
     \theta \sim \mathcal{N}_2(0, I), \qquad x_i \mid \theta \sim \mathcal{N}_D(A \theta, I_D),
     \qquad s = A^+ \bar x .
 
-The observations have D coordinates, parameters and summary keep two. The paper calls
-:math:`A \in \mathbb{R}^{D \times 2}` a random projection and gives no law. Here its columns are a
-uniformly random orthonormal pair (the Q factor of a Gaussian matrix), so that :math:`A^+ = A^\top`,
-:math:`s \mid \theta \sim \mathcal{N}(\theta, I / N)` and
-
-.. math:: \theta \mid x_{1:N} \sim \mathcal{N}_2\left(\frac{N}{N+1} s, \frac{1}{N+1} I\right)
-
-for every D, as in the Gaussian task with d = 2. The shift by an outlier has mean square
-:math:`\mathbb{E} \|A^\top \delta (1, \ldots, 1)\|^2 = 2 \delta^2` for every D too: nothing but the
-dimension changes.
+The paper gives no law of its random projection A. Here its columns are a uniformly random
+orthonormal pair, so that :math:`A^+ = A^\top` and :math:`\theta \mid x_{1:N} \sim \mathcal{N}_2(N
+s / (N + 1), I / (N + 1))` for every D; the shift by an outlier has mean square :math:`2 \delta^2`
+for every D too.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 r"""How a microscope sees a molecule: the image formation model of the cryo-EM task.
 
-An image of atoms at :math:`r_a \in \mathbb{R}^3` under rotation R, in-plane shift t, defocus
-:math:`\Delta`, B-factor B and amplitude contrast w is
+An image of atoms at :math:`r_a` under rotation R, in-plane shift t, defocus :math:`\Delta`,
+B-factor B and amplitude contrast w is (P projects on the image plane)
 
 .. math::
     \rho(u) = \sum_a \mathcal{N}_2\left(u; P R r_a + t, \sigma^2 I\right), \qquad
@@ -9,26 +9,16 @@ An image of atoms at :math:`r_a \in \mathbb{R}^3` under rotation R, in-plane shi
 
 .. math::
     C(k) = -\left[ w \cos\chi + \sqrt{1 - w^2} \sin\chi \right] e^{-B |k|^2 / 2}, \qquad
-    \chi = \pi \lambda \Delta |k|^2,
+    \chi = \pi \lambda \Delta |k|^2 .
 
-with P the projection on the image plane and :math:`\rho` taken at the centres of the pixels. The
-noise is white and Gaussian, of variance (variance of the signal in the inscribed disc) / SNR; at
-the end each image is brought to mean 0 and standard deviation 1.
-
-A thousand atoms times 32 + 32 exponentials make the sum slow. `project` shares each atom out to
-the 3 x 3 nearest nodes of a fine grid with quadratic B-splines :math:`\beta_h` of spacing h, and
-then applies one Gaussian to the grid, along one axis after the other. A spline has variance
-:math:`h^2/4`, so a Gaussian of variance :math:`\sigma^2 - h^2/4` restores :math:`\sigma^2`:
-
-.. math::
-    \mathcal{N}(\sigma^2 - h^2/4) * \beta_h = \mathcal{N}(\sigma^2) \, (1 + O((h/\sigma)^3)) .
-
-At :math:`h = \sigma/2.25` the image of a molecule differs from the exact sum by less than 1e-3 of
-its maximum, that of a single atom by less than 2.5e-3 (measured; `tests/test_cryo_em.py` asserts
-both). Nothing wraps around the borders in this step.
+The noise is white, of variance (variance of the signal in the inscribed disc) / SNR; at the end
+each image has mean 0 and standard deviation 1. For speed `project` shares each atom out to the 3 x
+3 nearest nodes of a fine grid with quadratic B-splines, of variance :math:`h^2/4`, and applies one
+Gaussian of variance :math:`\sigma^2 - h^2/4` to the grid: at :math:`h = \sigma/2.25` a molecule
+differs from the exact sum by less than 1e-3 of its maximum, an atom by less than 2.5e-3 (tests).
 
 References: Dingeldein et al., PNAS 2025 (cryoSBI, whose conventions these are); Hockney and
-Eastwood, Computer Simulation Using Particles, 1988, chapter 5 (sharing out to a grid by splines).
+Eastwood, Computer Simulation Using Particles, 1988, chapter 5.
 """
 
 import math

@@ -1,12 +1,8 @@
-r"""Coordinates of a molecule in several conformations, for the cryo-EM task.
+"""Coordinates of a molecule in several conformations, for the cryo-EM task.
 
-The paper images HSP90 in 20 conformations (1,207 C-alpha atoms), a tensor that the public cryoSBI
-repository holds without naming a licence. It is not ours to ship: `hsp90` reads it from a path or
-downloads it from its public home, and checks its SHA-256 before anything is loaded. Without it
-the task runs on `synthetic_chain`, a molecule of our own of about the same size and motion.
-
-References: Dingeldein et al., Amortized template matching of molecular conformations from
-cryoelectron microscopy images using simulation-based inference, PNAS 2025 (cryoSBI, HSP90).
+The paper images HSP90 (1,207 C-alpha atoms), which the public cryoSBI repository (Dingeldein et
+al., PNAS 2025) holds without a licence: `hsp90` reads it from a path or downloads it, and checks
+its SHA-256. Without it the task runs on `synthetic_chain`, of about the same size and motion.
 """
 
 from __future__ import annotations
