@@ -125,25 +125,6 @@ def test_peak_memory_is_that_of_the_call() -> None:
     assert 60 < peak < 80
 
 
-def test_chunks_are_all_datasets_and_contaminated_ones_lie_higher() -> None:
-    setting = growth.Setting(observations=10, dimension=3)
-    clean = torch.cat(list(growth.chunks(1_500, setting)))
-    shifted = torch.cat(list(growth.chunks(1_500, setting, contaminated=True)))
-    assert clean.shape == (1_500, 10, 3)
-    torch.testing.assert_close(
-        (shifted - clean).mean((0, 2))[:6], torch.tensor([4.0, 0, 0, 0, 0, 4])
-    )
-
-
-@pytest.mark.slow
-def test_embedding_grows_at_most_linearly_in_datasets() -> None:
-    line = growth.measure_line("datasets", "embed", (1_000, 10_000), say=lambda _: None)
-    time, *memory = line.rows()
-    assert time.value < 1.5
-    assert all(megabytes < 256 for megabytes in line.megabytes if megabytes is not None)
-    assert all(row.value < 0.5 for row in memory)
-
-
 def value(found: list[Row], what: str, measure: str) -> float:
     return next(row.value for row in found if what in row.what and measure in row.measure)
 

@@ -71,17 +71,16 @@ def robust_method(
 def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistance:
     """Return the estimator of a variant: "default", or one of the paper's, "rf", "dec", "kl"."""
     checks.choice(variant, ("default", *PAPER_VARIANTS), "variant")
-    chosen: dict[str, Any] = {"bandwidth": options.bandwidth, "alpha": options.alpha}
+    chosen: dict[str, Any] = {"bandwidth": options.bandwidth, "seed": options.seed}
     if variant in PAPER_VARIANTS:
         if options.estimator:
             raise ValueError(
                 f"{next(iter(options.estimator))}: an option of the default, 'mds'; the paper's "
                 "variants are what the paper says."
             )
-        mds = MinimumDistance.paper(summary, variant=variant, seed=options.seed, **chosen)
+        mds = MinimumDistance.paper(summary, variant=variant, **chosen)
     else:
-        mds = MinimumDistance(summary, seed=options.seed, **chosen, **options.estimator)
-    mds.num_features = options.num_features
+        mds = MinimumDistance(summary, **chosen, **options.estimator)
     mds.search = replace(mds.search, **options.search)
     return mds
 

@@ -115,8 +115,6 @@ class Options:
     penalty: float = 10.0
     x_obs: Tensor | None = None  # The observed datasets `(B, N, *event)` that NPE-RS is trained for
     bandwidth: float | str = "median"
-    num_features: int = 512
-    alpha: float = 0.05
     # Fields of `Search` that differ from the variant's, such as `{"restarts": 10}`
     search: Mapping[str, Any] = field(default_factory=dict)
     # Arguments of the default `MinimumDistance` that differ, such as `{"local": False}`

@@ -22,12 +22,12 @@ METHOD_VERSIONS: Mapping[str, int] = {"mds": 4}
 # The variant of `MinimumDistance` that a method uses
 VARIANTS = {"mds": "default", "mds-rf": "rf", "mds-dec": "dec", "mds-kl": "kl", "npe-pfn-mds": "rf"}
 ESTIMATOR_OPTIONS = ("representation", "local", "detector", "decoder", "frequencies")
-FIT_OPTIONS = ("bandwidth", "num_features", *ESTIMATOR_OPTIONS)  # the others leave the fit alone
+FIT_OPTIONS = ("bandwidth", *ESTIMATOR_OPTIONS)  # the others leave the fit alone
 SEARCH_OPTIONS = ("solver", "starts", "restarts", "stay", "reweight", "feedback", "distinct")
-PLAIN_OPTIONS = ("bandwidth", "num_features", "alpha", "penalty", "uncertainty", "force")
+PLAIN_OPTIONS = ("bandwidth", "penalty", "uncertainty", "force")
 OPTIONS = (
     *dict.fromkeys([*FIT_OPTIONS, *SEARCH_OPTIONS, *PLAIN_OPTIONS]),
-    *("search_seed", "error_model", "max_num_epochs", "num_simulations"),
+    *("search_seed", "error_model", "max_num_epochs"),
 )
 
 
@@ -52,8 +52,8 @@ class Recipe:
     # Fields of `mindist_paper.baselines.Training` that differ from its defaults
     training: Mapping[str, Any] = field(default_factory=dict)
     learned_summary: bool = False  # Whether the NPE's summary is learned jointly
-    # Options of the method, JSON values, named in `OPTIONS`. "max_num_epochs" is about what the
-    # method trains beside the shared NPE, "num_simulations" about NPE-RS
+    # Options of the method, JSON values, named in `OPTIONS`; "max_num_epochs" is about what the
+    # method trains beside the shared NPE
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property

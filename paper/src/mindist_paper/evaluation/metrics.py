@@ -52,14 +52,12 @@ def pooled_bandwidths(x: Tensor, y: Tensor) -> tuple[float, ...]:
     return tuple(math.sqrt(multiple * variance) for multiple in REFERENCE_MULTIPLES)
 
 
-def reference_mmd(
-    samples: Tensor, reference: Tensor, bandwidth: float | Sequence[float] | None = None
-) -> Tensor:
+def reference_mmd(samples: Tensor, reference: Tensor) -> Tensor:
     """Return the squared MMD (biased) of posterior samples from draws of the exact posterior."""
     values = []
     for drawn, exact in zip(samples.unbind(1), reference.unbind(1), strict=True):
-        chosen = pooled_bandwidths(drawn, exact) if bandwidth is None else bandwidth
-        values.append(mmd_squared(drawn.to(exact.dtype), exact, chosen))
+        bandwidths = pooled_bandwidths(drawn, exact)
+        values.append(mmd_squared(drawn.to(exact.dtype), exact, bandwidths))
     return torch.stack(values)
 
 

@@ -17,7 +17,7 @@ from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.sbi_bridge import EmbeddingSummary
 from mindist.posteriors.sbi_storage import load_posterior, save_posterior
 from mindist.storage import write_whole
-from mindist_paper.baselines import METHODS, Method, NeuralPosterior, Simulations
+from mindist_paper.baselines import METHODS, Method, NeuralPosterior
 from mindist_paper.baselines.mds import robust_method, unfitted
 from mindist_paper.baselines.npe import Squash, summary_network
 from mindist_paper.baselines.npe_rs import RobustStatistics
@@ -44,42 +44,33 @@ class Reference:
 
 def get_npe(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
     """Return the NPE that a recipe builds on."""
-    task, recipe = make_task(bank), recipe.npe
-    options = options_of(bank, recipe)
-
-    def make(path: Path) -> None:
-        npe = cast(NeuralPosterior, METHODS["npe"](task, simulate_bank(bank), options))
-        summary = npe.summary if isinstance(npe.summary, EmbeddingSummary) else None
-        estimator = options.training.density_estimator
-        save_posterior(path, npe.posterior, density_estimator=estimator, summary=summary)
-
-    def load(path: Path) -> NeuralPosterior:
-        net = summary_network(task, bank.seed) if recipe.learned_summary else None
-        posterior, summary = load_posterior(path, task.prior, summary_net=net)
-        return NeuralPosterior(posterior, summary or task.summary, task.event_shape)
-
-    return store.part(address(bank, recipe), f"the NPE of {bank.task}", make, load)
+    return _posterior(store, bank, recipe.npe)
 
 
-def get_noisy(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
-    """Return the NNPE of a recipe."""
-    task = make_task(bank)
-    npe = get_npe(store, bank, recipe) if recipe.learned_summary else None
-    options = options_of(bank, recipe, npe=npe)
-
-    def make(path: Path) -> None:
-        noisy = cast(NeuralPosterior, METHODS["nnpe"](task, simulate_bank(bank), options))
-        estimator = options.training.density_estimator
-        save_posterior(path, noisy.posterior, density_estimator=estimator)
-
-    def load(path: Path) -> NeuralPosterior:
+def _posterior(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
+    """Return an NPE, or an NNPE, on the task's or on a learned summary."""
+    task, noisy = make_task(bank), recipe.method == "nnpe"
+    npe = get_npe(store, bank, recipe) if noisy and recipe.learned_summary else None
+    options, more = options_of(bank, recipe, npe=npe), {}
+    if noisy:
         size = task.dim_summary
-        squash = Squash(Standardiser(torch.zeros(size), torch.ones(size)))
-        posterior, _ = load_posterior(path, task.prior, embedding_net=squash)
-        summary = task.summary if npe is None else npe.summary
+        more["embedding_net"] = Squash(Standardiser(torch.zeros(size), torch.ones(size)))
+    elif recipe.learned_summary:
+        more["summary_net"] = summary_network(task, bank.seed)
+
+    def make(path: Path) -> None:
+        trained = cast(NeuralPosterior, METHODS[recipe.method](task, simulate_bank(bank), options))
+        own = not noisy and isinstance(trained.summary, EmbeddingSummary)
+        estimator, summary = options.training.density_estimator, trained.summary if own else None
+        save_posterior(path, trained.posterior, density_estimator=estimator, summary=summary)
+
+    def load(path: Path) -> NeuralPosterior:
+        posterior, learned = load_posterior(path, task.prior, **more)
+        summary = learned or (task.summary if npe is None else npe.summary)
         return NeuralPosterior(posterior, summary, task.event_shape)
 
-    return store.part(address(bank, recipe), f"the NNPE of {bank.task}", make, load)
+    what = f"the {recipe.method.upper()} of {bank.task}"
+    return store.part(address(bank, recipe), what, make, load)
 
 
 def get_estimator(store: Store, bank: BankSpec, recipe: Recipe) -> tuple[MinimumDistance, float]:
@@ -102,8 +93,7 @@ def get_estimator(store: Store, bank: BankSpec, recipe: Recipe) -> tuple[Minimum
     what = f"the {fit.method} of {bank.task}"
     mds, seconds = store.part(address(bank, fit), what, make, load)
     wanted = unfitted(VARIANTS[recipe.method], summary, options_of(bank, recipe))
-    mds.search, mds.alpha = wanted.search, wanted.alpha
-    mds.seed = int(recipe.options.get("search_seed", bank.seed))
+    mds.search, mds.seed = wanted.search, int(recipe.options.get("search_seed", bank.seed))
     return mds, seconds
 
 
@@ -118,7 +108,7 @@ def get_method(
     if name in ("npe", "oracle"):
         return get_npe(store, bank, recipe)
     if name == "nnpe":
-        return get_noisy(store, bank, recipe)
+        return _posterior(store, bank, recipe)
     npe = get_npe(store, bank, recipe) if recipe.needs_npe else None
     if name.startswith("npe-pfn"):
         options = options_of(bank, recipe, npe=npe)
@@ -133,7 +123,7 @@ def get_method(
     if name == "npe-rs":
         if test is None:
             raise ValueError("test: NPE-RS is trained for the observed datasets, got None.")
-        simulations, x_obs = _leading(simulations, recipe), make_datasets(bank, test).x_obs
+        x_obs = make_datasets(bank, test).x_obs
     return METHODS[name](task, simulations, options_of(bank, recipe, npe=npe, x_obs=x_obs))
 
 
@@ -161,19 +151,6 @@ def get_reference(
 
     reference = store.part(key, f"the scales of {bank.task}", make, load)
     if isinstance(method, RobustStatistics):
-        s = _leading(simulate_bank(bank), recipe).summaries(method.summary)
+        s = simulate_bank(bank).summaries(method.summary)
         return replace(reference, scale=s.double().std(0, correction=0))
     return reference
-
-
-def _leading(simulations: Simulations, recipe: Recipe) -> Simulations:
-    """Return the leading simulations, as many as the recipe says."""
-    num = min(recipe.options.get("num_simulations", len(simulations.theta)), len(simulations.theta))
-    parts, size = [], 0
-    for chunk in simulations.chunks():
-        parts.append(chunk[: num - size])
-        size += len(parts[-1])
-        if size == num:
-            break
-    s = None if simulations.s is None else simulations.s[:num]
-    return Simulations(simulations.theta[:num], torch.cat(parts), s)

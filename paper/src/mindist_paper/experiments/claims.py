@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -72,8 +72,7 @@ class Claim:
     where: Mapping[str, Any] = field(default_factory=dict)  # Only rows with these values
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What the rows say about a claim at one setting: "agrees", "disagrees" or "undecided"."""
 
     at: float
@@ -164,44 +163,35 @@ def verdict(*claims: Claim, explain: str = "mds-rf") -> Verdict:
     return judge
 
 
-def rises_and_falls(method: str, metric: str, by: str) -> Verdict:
-    """Return whether a metric falls again at the largest settings, as the paper reports."""
-
-    def judge(rows: Rows) -> str:
-        points = summarise(rows, metric, by).get(method, ())
-        if len(points) < 3:
-            return ""
-        worst, last = max(points, key=lambda p: p.mean), points[-1]
-        error = math.hypot(worst.error, last.error)
-        found = worst.at != last.at and worst.mean - last.mean > DECIDED * error
-        word = "falls again, as in the paper" if found else "does not fall again, unlike the paper"
-        return (
-            f"{metric_label(metric)} of {label(method)} is largest at {in_words(by, worst.at)} "
-            f"({worst.mean:.3g}) and {at(by, last)}: it {word}."
-        )
-
-    return judge
+def rises_and_falls(rows: Rows, method: str, metric: str, by: str) -> str:
+    """Say whether a metric falls again at the largest settings, as the paper reports."""
+    points = summarise(rows, metric, by).get(method, ())
+    if len(points) < 3:
+        return ""
+    worst, last = max(points, key=lambda p: p.mean), points[-1]
+    error = math.hypot(worst.error, last.error)
+    found = worst.at != last.at and worst.mean - last.mean > DECIDED * error
+    word = "falls again, as in the paper" if found else "does not fall again, unlike the paper"
+    return (
+        f"{metric_label(metric)} of {label(method)} is largest at {in_words(by, worst.at)} "
+        f"({worst.mean:.3g}) and {at(by, last)}: it {word}."
+    )
 
 
-def gain_trend(method: str, baseline: str, by: str, *, grows: bool) -> Verdict:
-    """Return whether the gain over a baseline grows, or shrinks, from first to last setting."""
-
-    def judge(rows: Rows) -> str:
-        points = summarise(rows, "rmse", by)
-        ours = {p.at: p.mean for p in points.get(method, ())}
-        gains = {p.at: p.mean / ours[p.at] for p in points.get(baseline, ()) if p.at in ours}
-        if len(gains) < 2:
-            return ""
-        first, *_, last = gains
-        agrees = (gains[last] > gains[first]) == grows
-        return (
-            f"The ratio of the RMSE of {label(baseline)} to that of {label(method)} goes from "
-            f"{gains[first]:.2f} at {in_words(by, first)} to {gains[last]:.2f} at "
-            f"{in_words(by, last)}; the paper's gain {'grows' if grows else 'shrinks'}: "
-            f"{'agrees' if agrees else 'disagrees'}."
-        )
-
-    return judge
+def gain_trend(rows: Rows, method: str, baseline: str, by: str, grows: bool) -> str:
+    """Say whether the gain over a baseline grows, or shrinks, from first to last setting."""
+    points = summarise(rows, "rmse", by)
+    ours = {p.at: p.mean for p in points.get(method, ())}
+    gains = {p.at: p.mean / ours[p.at] for p in points.get(baseline, ()) if p.at in ours}
+    if len(gains) < 2:
+        return ""
+    first, *_, last = gains
+    agrees = (gains[last] > gains[first]) == grows
+    return (
+        f"The ratio of the RMSE of {label(baseline)} to that of {label(method)} goes from "
+        f"{gains[first]:.2f} at {in_words(by, first)} to {gains[last]:.2f} at {in_words(by, last)}; "
+        f"the paper's gain {'grows' if grows else 'shrinks'}: {'' if agrees else 'dis'}agrees."
+    )
 
 
 def size_and_power(rows: Rows) -> str:
@@ -302,33 +292,28 @@ def with_ratio(rows: pd.DataFrame, settings: Sequence[str], baseline: str = "npe
     return paired.assign(rmse_ratio=pd.concat(parts) if parts else math.nan).drop(columns="base")
 
 
-def relative(first: str, *others: str, by: str = "epsilon") -> Verdict:
-    """Return a verdict: the RMSE of one method relative to others, setting by setting."""
-
-    def judge(rows: pd.DataFrame) -> str:
-        sentences = []
-        for other in others:
-            found = {at: ratio(own, first, other) for at, own in rows.groupby(by)}
-            parts = [
-                f"{value:.2f} ± {error:.2f} at {in_words(by, at)}"
-                for at, (value, error) in found.items()
-                if math.isfinite(value)
-            ]
-            if parts:
-                words = f"RMSE of {label(first)} relative to {label(other)}"
-                sentences.append(f"{words}: {', '.join(parts)}.")
-        return " ".join(sentences)
-
-    return judge
+def relative(rows: pd.DataFrame, first: str, *others: str) -> str:
+    """List the RMSE of one method relative to others, by epsilon."""
+    sentences = []
+    for other in others:
+        found = {e: ratio(own, first, other) for e, own in rows.groupby("epsilon")}
+        parts = [
+            f"{value:.2f} ± {error:.2f} at {in_words('epsilon', e)}"
+            for e, (value, error) in found.items()
+            if math.isfinite(value)
+        ]
+        if parts:
+            words = f"RMSE of {label(first)} relative to {label(other)}"
+            sentences.append(f"{words}: {', '.join(parts)}.")
+    return " ".join(sentences)
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Two methods at one setting."""
 
-    ratio: float  # The ratio of their errors, where both have one
-    error: float  # Its standard error
-    mute: int  # On how many datasets the first has no finite answer and the second has one
+    ratio: float  # of their errors, where both have one
+    error: float  # its standard error
+    mute: int  # datasets on which the first has no finite answer and the second has one
     outcome: str  # "worse", "undecided", "as good", "better", "no baseline" or "not compared"
 
     def __str__(self) -> str:
@@ -342,14 +327,13 @@ def compare(rows: pd.DataFrame, method: str, baseline: str) -> Comparison:
     both = pairs(rows, method, baseline)
     mute = int((both[method].isna() & both[baseline].notna()).sum())
     value, error = ratio(rows, method, baseline)
-    if not {method, baseline} <= set(rows.method):
+    known = {method, baseline} <= set(rows.method)
+    if not known or not (mute or both[method].notna().any()):
         outcome = "not compared"
-    elif mute:
+    elif mute or value - DECIDED * error > 1 + MARGIN:
         outcome = "worse"
     elif not math.isfinite(value):
-        outcome = "no baseline" if both[method].notna().any() else "not compared"
-    elif value - DECIDED * error > 1 + MARGIN:
-        outcome = "worse"
+        outcome = "no baseline"
     elif value > 1 + MARGIN or not math.isfinite(error):
         outcome = "undecided"
     else:
@@ -357,31 +341,26 @@ def compare(rows: pd.DataFrame, method: str, baseline: str) -> Comparison:
     return Comparison(value, error, mute, outcome)
 
 
-def nowhere_worse(method: str, baseline: str = "npe") -> Verdict:
-    """Return a verdict: whether a method is nowhere worse than a baseline by more than 5%."""
+def nowhere_worse(rows: pd.DataFrame, method: str, baseline: str = "npe") -> str:
+    """Say whether a method is nowhere worse than a baseline by more than 5%."""
+    found = [
+        (f"{NAMES[task]}, {case}", compare(own, method, baseline))
+        for (task, case), own in rows.groupby(["task", "case"], sort=False)
+    ]
+    known = [(where, c) for where, c in found if c.outcome != "not compared"]
+    if not known:
+        return f"{label(method)} was not compared with {label(baseline)}."
 
-    def judge(rows: pd.DataFrame) -> str:
-        found = [
-            (f"{NAMES[task]}, {case}", compare(own, method, baseline))
-            for (task, case), own in rows.groupby(["task", "case"], sort=False)
-        ]
-        known = [(where, c) for where, c in found if c.outcome != "not compared"]
-        if not known:
-            return f"{label(method)} was not compared with {label(baseline)}."
+    def listed(outcome: str) -> str:
+        return "; ".join(f"{where}: {c}" for where, c in known if c.outcome == outcome)
 
-        def listed(outcome: str) -> str:
-            return "; ".join(f"{where}: {c}" for where, c in known if c.outcome == outcome)
-
-        what = f"worse than {label(baseline)} by more than {MARGIN:.0%}"
-        worse, undecided = listed("worse"), listed("undecided")
-        alone = "; ".join(where for where, c in known if c.outcome == "no baseline")
-        parts = [f"{label(method)} is " + (f"{what} ({worse})" if worse else f"nowhere {what}")]
-        if undecided:
-            parts[0] += " beyond two standard errors"
-            parts.append(f"above that within them: {undecided}")
-        if alone:
-            parts.append(f"{label(baseline)} has no finite answer: {alone}")
-        better = sum(c.outcome == "better" for _, c in known)
-        return "; ".join([*parts, f"better in {better} of {len(known)} settings"]) + "."
-
-    return judge
+    what = f"worse than {label(baseline)} by more than {MARGIN:.0%}"
+    worse, undecided, alone = map(listed, ("worse", "undecided", "no baseline"))
+    parts = [f"{label(method)} is " + (f"{what} ({worse})" if worse else f"nowhere {what}")]
+    if undecided:
+        parts[0] += " beyond two standard errors"
+        parts.append(f"above that within them: {undecided}")
+    if alone:
+        parts.append(f"{label(baseline)} has no finite answer: {alone}")
+    better = sum(c.outcome == "better" for _, c in known)
+    return "; ".join([*parts, f"better in {better} of {len(known)} settings"]) + "."

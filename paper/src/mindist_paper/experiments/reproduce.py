@@ -197,7 +197,8 @@ def run_experiment(
     if reused == len(cells):  # drawn again: time and command are those of the run that computed it
         before = read_json(folder / "config.json")
         told = ("command", "seconds", "workers", "cores", "cells_already_stored")
-        settings |= {name: before[name] for name in told if before and name in before}
+        if before and before.get("seeds") == request.seeds:
+            settings |= {name: before[name] for name in told if name in before}
     section = replace(section, configuration=settings, seconds=settings["seconds"])
     write(folder / "rows.parquet", as_parquet(rows))
     write(folder / "table.md", markdown(section, lost_tables, settings).encode())

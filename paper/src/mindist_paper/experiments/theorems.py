@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -349,12 +350,9 @@ def consistency_rows(sizes: TheoremSizes, num_seeds: int = 1) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def log_log_slope(x: pd.Series, y: pd.Series) -> float:
+def log_log_slope(x: Any, y: Any) -> float:
     """Return the least-squares slope of log y on log x."""
-    u = torch.tensor(x.to_numpy(), dtype=torch.float64).log()
-    v = torch.tensor(y.to_numpy(), dtype=torch.float64).log()
-    u = u - u.mean()
-    return float(u @ v / (u @ u))
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def judge_robustness(rows: pd.DataFrame) -> str:
@@ -365,28 +363,26 @@ def judge_robustness(rows: pd.DataFrame) -> str:
         last, largest = float(slopes.iloc[-1]), float(slopes.max())
         bounded = slopes.idxmax() < slopes.index[-1] and last < 0.5 * largest
         where = f"largest {largest:.3g} at |y| = {slopes.idxmax():g}, {last:.3g} at 50"
-        condition = f"condition number of the Hessian at most {own.condition.max():.2f}"
         if method == "sample-mean":
             word = "does not grow with |y|" if bounded else "grows with |y|, as it must"
-            lines.append(f"Slope of the sample mean {word}: {where}.")
         else:
             word = "bounded, as the theorem says" if bounded else "not bounded, unlike the theorem"
-            lines.append(f"{label(str(method))}: {word}: {where}; {condition}.")
+            where += f"; condition number of the Hessian at most {own.condition.max():.2f}"
+        lines.append(f"{label(str(method))}: slope {word}: {where}.")
     theory = GaussianTheory()
     bound = theory.num_obs**2 / (2 * (theory.num_obs + 1)) * SLOPE_EPSILON
     lines.append(f"To first order the bound is {bound * theory.largest_influence**2:.3g}.")
-    for gap, own in rows[rows.part == "gap"].groupby("gap"):
+    for gap, own in rows[(rows.part == "gap") & np.isinf(rows.condition)].groupby("gap"):
         own = own.sort_values("epsilon")
-        smallest, biggest = own.iloc[0], own.iloc[-1]
-        if math.isinf(float(smallest.condition)):
-            grows = smallest.kl_slope > biggest.kl_slope
-            exponent = log_log_slope(own.epsilon, own.kl_slope)
-            lines.append(
-                f"At gap {gap:g} the Hessian is singular and the slope "
-                f"{'grows without bound' if grows else 'stays bounded'} as epsilon falls to "
-                f"{smallest.epsilon:g} ({biggest.kl_slope:.3g} to {smallest.kl_slope:.3g}, like "
-                f"epsilon^{exponent:.2f}): the bound {'does not hold' if grows else 'holds'} there."
-            )
+        small, big = own.iloc[0], own.iloc[-1]
+        grows = small.kl_slope > big.kl_slope
+        lines.append(
+            f"At gap {gap:g} the Hessian is singular and the slope "
+            f"{'grows without bound' if grows else 'stays bounded'} as epsilon falls to "
+            f"{small.epsilon:g} ({big.kl_slope:.3g} to {small.kl_slope:.3g}, like epsilon^"
+            f"{log_log_slope(own.epsilon, own.kl_slope):.2f}): the bound "
+            f"{'does not hold' if grows else 'holds'} there."
+        )
     return " ".join(lines)
 
 
@@ -395,21 +391,18 @@ def judge_consistency(rows: pd.DataFrame) -> str:
     lines = []
     for method, own in rows.groupby("method"):
         mean = own.groupby("num_obs").rmse.mean()
-        if len(mean) < 2:
-            continue
-        slope = log_log_slope(mean.index.to_series(), mean)
-        word = "agrees" if abs(slope + 0.5) < HALF_TOLERANCE else "disagrees"
-        largest = own[own.num_obs == mean.index[-1]]
-        lines.append(
-            f"{label(str(method))}: RMSE falls as N^{slope:.2f} ({word} with -1/2), coverage of "
-            f"90% intervals {largest.coverage_90.mean():.2f} at N = {mean.index[-1]}."
-        )
+        if len(mean) > 1:
+            slope, largest = log_log_slope(mean.index, mean), mean.index[-1]
+            word = "agrees" if abs(slope + 0.5) < HALF_TOLERANCE else "disagrees"
+            coverage = own[own.num_obs == largest].coverage_90.mean()
+            lines.append(
+                f"{label(str(method))}: RMSE falls as N^{slope:.2f} ({word} with -1/2), coverage "
+                f"of 90% intervals {coverage:.2f} at N = {largest}."
+            )
     ratio = GaussianTheory().variance_ratio
-    lines.append(
-        f"In theory the variance of s* is {ratio:.3f} times that of the sample mean, so that its "
-        f"error is {100 * (math.sqrt(ratio) - 1):.1f}% larger."
-    )
-    return " ".join(lines)
+    error = 100 * (math.sqrt(ratio) - 1)
+    words = f"In theory the variance of s* is {ratio:.3f} times that of the sample mean"
+    return " ".join([*lines, f"{words}, so that its error is {error:.1f}% larger."])
 
 
 ENTRIES = (

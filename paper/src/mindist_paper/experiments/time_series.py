@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -188,7 +189,7 @@ ENTRIES = (
         minutes=(0.2, 2.2, 15),
         verdict=claims.joined(
             claims.verdict(*over("mds-rf", "npe", "npe-or", at=FULL_EPSILONS[1:])),
-            claims.gain_trend("mds-rf", "npe", "epsilon", grows=True),
+            partial(claims.gain_trend, method="mds-rf", baseline="npe", by="epsilon", grows=True),
         ),
     ),
     Experiment(

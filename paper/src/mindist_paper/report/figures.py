@@ -160,7 +160,7 @@ def _material_strip(panel: Panel, given: Material | None) -> Strip | None:
     for i, theta in enumerate(given.theta):
         drawn = {method: samples[i] for method, samples in given.samples.items()}
         draw = partial(kept.plot_posterior_samples, samples=drawn, theta=theta, names=given.names)
-        slots.append((draw, given.titles[i] if given.titles else f"dataset {i + 1}"))
+        slots.append((draw, f"dataset {i + 1}"))
     return Strip(slots, panel.title or "Posteriors", 3.0, min(len(slots), POSTERIORS_IN_A_ROW))
 
 
@@ -260,20 +260,14 @@ def _describe(panel: Panel, rows: Rows) -> str:
     if panel.metric == "coverage":
         return "Empirical coverage of credible intervals against their nominal level."
     points = summarise(select(rows, panel.where), panel.metric, panel.by, panel.series)
-    styles = series_styles(panel.series, list(points))
     what = capital(metric_label(panel.metric))
     if not points:
         return f"{what}: no results."
-    names = ", ".join(style.label for style in styles.values())
-    sentence = f"{what} against {quantity_label(panel.by)} for {names}."
+    styles = series_styles(panel.series, list(points))
     last = max(points.values(), key=len)[-1].at
-    ends = sorted(
-        (p.mean, styles[name].label) for name, own in points.items() for p in own if p.at == last
-    )
-    if len(ends) > 1:
-        (low, lowest), (high, highest) = ends[0], ends[-1]
-        sentence += (
-            f" At {setting(panel.by, last)} the lowest is {lowest} with {low:.3g}, "
-            f"the highest {highest} with {high:.3g}."
-        )
-    return sentence
+    means = {
+        styles[name].label: p.mean for name, own in points.items() for p in own if p.at == last
+    }
+    ends = ", ".join(f"{name} {means[name]:.3g}" for name in sorted(means, key=means.__getitem__))
+    against = f"{what} against {quantity_label(panel.by)}"
+    return f"{against}. At {setting(panel.by, last)}, from low to high: {ends}."

@@ -36,7 +36,6 @@ class Posteriors:
     samples: Mapping[str, Array]
     theta: Array  # True parameters `(B, d_theta)`
     names: Sequence[str] = ()  # Names of the parameters
-    titles: Sequence[str] = ()  # Titles of the datasets
 
     def __len__(self) -> int:
         return len(self.theta)
