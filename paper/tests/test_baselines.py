@@ -12,7 +12,7 @@ from mindist_paper.baselines import METHODS, Method, Options, SpikeAndSlab, Trai
 from mindist_paper.baselines.npe import checkpoint_path
 from mindist_paper.baselines.npe_rs import penalised_loss, trainable_copy
 from mindist_paper.baselines.rnpe import Chains, LatentPrior, sample_latents, split_r_hat
-from mindist_paper.evaluation import rmse
+from mindist_paper.evaluation.metrics import rmse
 
 TASK = GaussianTask(num_obs=20)
 FULL = GaussianTask()

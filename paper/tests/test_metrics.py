@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from mindist.features import mmd_squared
 from mindist.tasks import GaussianTask
-from mindist_paper.evaluation import (
+from mindist_paper.evaluation.metrics import (
     coverage,
     pooled_bandwidths,
     predictive_mmd,

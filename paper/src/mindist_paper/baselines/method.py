@@ -102,27 +102,17 @@ class Options:
     """Everything that can be chosen about a method; each method reads what concerns it."""
 
     training: Training = field(default_factory=Training)  # How density estimators are trained
-    # Whether to train the task's summary network jointly with the NPE, instead of using the
-    # task's summary. NPE-RS always does
-    learned_summary: bool = False
-    # A trained NPE to build on, instead of training another: for NPE-OR, RNPE and MDS the
-    # posterior that they query; for NNPE its summary; for NPE-RS where training starts
-    npe: NeuralPosterior | None = None
-    # The error model of NNPE and RNPE
-    error_model: SpikeAndSlab = field(default_factory=SpikeAndSlab)
-    # lambda of NPE-RS. The paper searches {0.1, 1, 5, 10} and reports the best, which is 10
-    # on the Gaussian task (docs/baselines.md)
-    penalty: float = 10.0
+    learned_summary: bool = False  # train the task's summary network with the NPE; NPE-RS does
+    npe: NeuralPosterior | None = None  # to build on, instead of training another
+    error_model: SpikeAndSlab = field(default_factory=SpikeAndSlab)  # of NNPE and RNPE
+    penalty: float = 10.0  # lambda of NPE-RS; the paper's best on the Gaussian task
     x_obs: Tensor | None = None  # The observed datasets `(B, N, *event)` that NPE-RS is trained for
     bandwidth: float | str = "median"
-    # Fields of `Search` that differ from the variant's, such as `{"restarts": 10}`
-    search: Mapping[str, Any] = field(default_factory=dict)
-    # Arguments of the default `MinimumDistance` that differ, such as `{"local": False}`
-    estimator: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, Any] = field(default_factory=dict)  # fields of `Search` that differ
+    estimator: Mapping[str, Any] = field(default_factory=dict)  # arguments of `mds` that differ
     force: bool = False  # Whether MDS adapts every dataset, detected or not
     uncertainty: bool | None = None  # Argument of `RobustPosterior`
-    # Path of the TabPFN weights of NPE-PFN; by default where `make tabpfn` put them
-    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint: str | os.PathLike[str] | None = None  # TabPFN's weights; else of `make tabpfn`
     seed: int = 0  # Seed of everything random in training
 
 
@@ -131,9 +121,7 @@ class Simulations:
     """What methods are trained on."""
 
     theta: Tensor  # Parameters `(M, d_theta)`
-    # Simulated datasets `(M, N, *event)`; or an iterable of chunks of them, which can be
-    # iterated more than once, for tasks whose simulations do not fit into memory
-    x: Tensor | Iterable[Tensor]
+    x: Tensor | Iterable[Tensor]  # `(M, N, *event)`, or chunks to iterate more than once
     s: Tensor | None = None  # The task's summaries `(M, d_s)`, if they are known already
 
     def __post_init__(self) -> None:

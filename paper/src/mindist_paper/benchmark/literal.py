@@ -80,7 +80,6 @@ def fit_network(s: Tensor, z_bar: Tensor, max_epochs: int = 200) -> Network:
 def _train(
     layers: nn.Sequential, inputs: Tensor, targets: Tensor, held_out: int, max_epochs: int
 ) -> None:
-    """Adam until the error on the first rows, which it does not see, has not fallen for long."""
     optimiser = torch.optim.Adam(layers.parameters(), lr=LEARNING_RATE)
     best, best_state, waited = float("inf"), copy.deepcopy(layers.state_dict()), 0
     for _ in range(max_epochs):

@@ -10,10 +10,9 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 
-import mindist
+from mindist.report.page import versions
 from mindist_paper.benchmark.growth import Line, measure_growth, memory_rows
 from mindist_paper.benchmark.material import PROFILES, Material
 from mindist_paper.benchmark.rows import TIMED
@@ -32,7 +31,7 @@ TITLES = {
     "growth": "Growth",
 }
 HEADER = ("what", "measure", "threads", "value", "spread", "claim", "reached")
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "sbi")
+PACKAGES = ("mindist", "torch", "numpy", "scipy", "scikit-learn", "sbi")
 SMALL = " These sizes show directions only: the claims are made for the profile full."
 
 
@@ -44,8 +43,7 @@ def origin() -> str:
         lines = []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     processor = names[0] if names else platform.processor() or platform.machine()
-    versions = [f"{name} {metadata.version(name)}" for name in PACKAGES]
-    known = [f"python {platform.python_version()}", f"mindist {mindist.__version__}", *versions]
+    known = [f"{name} {version}" for name, version in versions(PACKAGES).items()]
     return f"{processor}, {all_threads()} cores, {platform.system()}; {', '.join(known)}"
 
 

@@ -47,7 +47,6 @@ def bench(
 
 
 def _print_record(record: Record) -> None:
-    """A table of ratios for each group."""
     from rich.table import Table
 
     from mindist_paper.benchmark.record import HEADER, TITLES, cells

@@ -81,7 +81,6 @@ def _run(request: Any, tell: Callable[[str], None]) -> list[dict[str, Any]]:
 
 
 def _list_json(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
-    """Print every experiment as JSON."""
     rows = [
         {
             "name": e.name,
@@ -95,7 +94,6 @@ def _list_json(experiments: Sequence[Experiment], profiles: Sequence[str]) -> No
 
 
 def _print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
-    """Print what can be run, and how long it takes."""
     from rich.table import Table
 
     table = Table(

@@ -149,13 +149,11 @@ def _contaminated(
 
 @cache
 def _population(key: str) -> Population:
-    """Return the population of all observations of a task, the same for every bank."""
     return Population.of_task(make_task(BankSpec(**json.loads(key))))
 
 
 @lru_cache(maxsize=2)
 def _clean_blocks(key: str, num_obs: int, num_blocks: int) -> tuple[Tensor, Tensor]:
-    """Return parameters and clean datasets of whole blocks, each with a generator of its own."""
     bank = BankSpec(**json.loads(key))
     task, blocks = make_task(bank), []
     for index in range(num_blocks):

@@ -37,8 +37,7 @@ class BankSpec:
 
     task: str  # A key of `mindist_paper.tasks.TASKS`
     num: int  # M, how many datasets
-    # Arguments of the task's constructor, such as `{"num_obs": 50}`
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the task, as `{"num_obs": 50}`
     seed: int = 0  # Seed of the simulations, of training and of the test datasets
 
 
@@ -49,12 +48,9 @@ class Recipe:
     # A key of `mindist_paper.baselines.METHODS`, or "oracle" (the NPE at the summary of the clean
     # data), or "exact" (the task's exact posterior at the observed summary)
     method: str
-    # Fields of `mindist_paper.baselines.Training` that differ from its defaults
-    training: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)  # fields of `Training` that differ
     learned_summary: bool = False  # Whether the NPE's summary is learned jointly
-    # Options of the method, JSON values, named in `OPTIONS`; "max_num_epochs" is about what the
-    # method trains beside the shared NPE
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # JSON values, see `OPTIONS`
 
     @property
     def npe(self) -> Recipe:
@@ -84,15 +80,11 @@ class TestSpec:
     __test__ = False  # for pytest: no test class, whatever its name
 
     epsilon: float  # Contaminated fraction
-    # Other arguments of the task's `contaminate`, such as `{"delta": 5.0}`; or, with a "kind", one
-    # of `mindist_paper.tasks.contaminations` and its options
-    contamination: Mapping[str, Any] = field(default_factory=dict)
+    contamination: Mapping[str, Any] = field(default_factory=dict)  # as `{"delta": 5}`, or a "kind"
     num: int = 100  # B, how many test datasets
     num_obs: int | None = None  # N of the test datasets; None for that of the task
-    # S, posterior samples for each dataset; 0 measures detection and summaries only
-    num_samples: int = 1_000
-    # Observations simulated for each posterior-predictive MMD; 0 leaves it out
-    num_predictive: int = 500
+    num_samples: int = 1_000  # S, for each dataset; 0 measures detection and summaries only
+    num_predictive: int = 500  # observations for each predictive MMD; 0 leaves it out
     keep_samples: int = 0  # How many posterior samples of the first four datasets to keep for plots
 
 
@@ -134,7 +126,6 @@ def canonical(spec: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turn whole numbers into integers, at any depth."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

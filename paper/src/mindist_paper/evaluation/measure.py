@@ -108,7 +108,6 @@ def describe_columns(cell: Cell) -> dict[str, Any]:
 def _summaries(
     task: Task, method: Any, query: Tensor, data: Datasets, reference: Reference
 ) -> dict[str, Any]:
-    """Return distances of used summaries from those of the clean data, in the method's space."""
     if method is None:
         used, clean = task.summary(query), task.summary(data.x_clean)
     else:
@@ -149,9 +148,7 @@ class Draws:
     """Posterior samples of B datasets."""
 
     samples: Tensor  # `(S, B, d_theta)`, float32
-    # How many samples rejection found inside the prior's support, `(B,)`: S, or less where the
-    # samples are the estimator's own draws instead
-    num_inside: Tensor
+    num_inside: Tensor  # inside the prior's support `(B,)`: S, or less where the draws are raw
 
 
 def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Draws:
@@ -197,7 +194,6 @@ def _at_summaries(queries: Queries, s: Conditions, num_samples: int, seed: int) 
 def _metrics(
     cell: Cell, task: Task, draws: Draws | None, data: Datasets, bandwidth: float
 ) -> dict[str, Any]:
-    """Return what is computed from posterior samples, dataset by dataset."""
     levels = [f"coverage_{round(100 * level)}" for level in LEVELS]
     if draws is None:
         names = ("rmse", "posterior_sd", "predictive_mmd", "reference_mmd", "num_inside")

@@ -132,14 +132,12 @@ def _measure(cell: Cell, store: Store, methods: dict[str, Method | None]) -> Non
 
 
 def _trainings(cells: Sequence[Cell], store: Store) -> list[Job]:
-    """Return a job for each NPE that is missing."""
     first = {address(c.bank, c.recipe.npe): c for c in reversed(cells) if c.recipe.needs_npe}
     ready = [key for key in first if (store.trained / key).exists()]
     return [Job((cell,), train=True) for key, cell in first.items() if key not in ready]
 
 
 def _measurements(cells: Sequence[Cell]) -> list[Job]:
-    """Return a job for each group of cells that share their training."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.training, []).append(cell)

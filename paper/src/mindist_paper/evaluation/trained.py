@@ -48,7 +48,6 @@ def get_npe(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
 
 
 def _posterior(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
-    """Return an NPE, or an NNPE, on the task's or on a learned summary."""
     task, noisy = make_task(bank), recipe.method == "nnpe"
     npe = get_npe(store, bank, recipe) if noisy and recipe.learned_summary else None
     options, more = options_of(bank, recipe, npe=npe), {}

@@ -1,4 +1,1 @@
-"""Experiments: what can be run from end to end.
-
-May import: every layer below.
-"""
+"""Experiments: what can be run from end to end."""

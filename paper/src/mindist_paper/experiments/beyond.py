@@ -23,8 +23,7 @@ from mindist_paper.experiments.profiles import (
     product,
     setting,
 )
-from mindist_paper.report import Panel
-from mindist_paper.report.statistics import paired_difference, summarise
+from mindist_paper.report.statistics import Panel, paired_difference, summarise
 from mindist_paper.report.style import setting as in_words
 from mindist_paper.tasks.contaminations import SUITABLE
 

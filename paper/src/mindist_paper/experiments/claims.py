@@ -101,7 +101,6 @@ def findings(rows: Rows, claim: Claim) -> list[Finding]:
 
 
 def _outcome(relation: str, difference: float, error: float, scale: float) -> str:
-    """Return whether a difference decides a relation."""
     spread = DECIDED * error
     if not math.isfinite(difference) or not math.isfinite(error):
         return "undecided"
@@ -189,8 +188,9 @@ def gain_trend(rows: Rows, method: str, baseline: str, by: str, grows: bool) -> 
     agrees = (gains[last] > gains[first]) == grows
     return (
         f"The ratio of the RMSE of {label(baseline)} to that of {label(method)} goes from "
-        f"{gains[first]:.2f} at {in_words(by, first)} to {gains[last]:.2f} at {in_words(by, last)}; "
-        f"the paper's gain {'grows' if grows else 'shrinks'}: {'' if agrees else 'dis'}agrees."
+        f"{gains[first]:.2f} at {in_words(by, first)} to {gains[last]:.2f} at "
+        f"{in_words(by, last)}; the paper's gain {'grows' if grows else 'shrinks'}: "
+        f"{'agrees' if agrees else 'disagrees'}."
     )
 
 

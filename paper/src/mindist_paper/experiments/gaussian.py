@@ -28,7 +28,7 @@ from mindist_paper.experiments.profiles import (
     product,
     setting,
 )
-from mindist_paper.report import Panel
+from mindist_paper.report.statistics import Panel
 
 DELTAS = (1.0, 2.0, 3.0, 4.0, 5.0)
 NUMBERS = (5, 10, 50, 100, 200, 500)

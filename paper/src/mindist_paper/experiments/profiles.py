@@ -22,8 +22,7 @@ class Size:
     datasets: int  # B, test datasets
     samples: int  # S, posterior samples for each test dataset
     predictive: int  # Observations simulated for each posterior-predictive MMD
-    # What differs from the paper's training (`mindist_paper.baselines.Training`)
-    training: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)  # that differs from the paper's
     options: Mapping[str, Any] = field(default_factory=dict)  # Options of the task
 
 

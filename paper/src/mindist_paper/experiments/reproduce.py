@@ -14,18 +14,16 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from mindist import __version__
 from mindist.cli.demo import Sizes
 from mindist.cli.demo import draw_figure as draw_demo
 from mindist.cli.demo import train as train_demo
+from mindist.report.page import versions
 from mindist.storage import room_for, write_whole
 from mindist.tasks import GaussianTask
 from mindist.threads import one_thread
-from mindist_paper import report
 from mindist_paper.evaluation.bank import make_datasets, make_task
 from mindist_paper.evaluation.cell import (
     METHOD_VERSIONS,
@@ -39,9 +37,12 @@ from mindist_paper.evaluation.store import Store, as_parquet, kept_samples
 from mindist_paper.experiments.experiment import Experiment, Rows
 from mindist_paper.experiments.profiles import SHOWN_EPSILON, SIZES, THEOREM_SIZES
 from mindist_paper.experiments.registry import EXPERIMENTS
+from mindist_paper.report import figures, kept, page, table
+from mindist_paper.report.statistics import Panel
 
 MARKER = "mindist-reproduce.json"
 LIBRARIES = (
+    "mindist",
     *("torch", "sbi", "numpy", "scipy", "scikit-learn"),
     *("zuko", "pandas", "matplotlib", "tabpfn"),
 )
@@ -84,7 +85,7 @@ class Request:
 class Result:
     """What became of one experiment."""
 
-    section: report.Section  # Its part of the page
+    section: page.Section  # Its part of the page
     folder: Path | None  # Where its files are; None where it was skipped
     skipped: str | None = None  # Why it was, or None
 
@@ -111,7 +112,7 @@ def reproduce(
         results.append(result)
     if request.everything:
         write(request.out / "README.md", contents(request, results).encode())
-        path = report.write_page(page(request, results), request.out / "index.html")
+        path = page.write_page(whole_page(request, results), request.out / "index.html")
         say(f"Everything on one page: {path}")
     return results
 
@@ -183,12 +184,12 @@ def run_experiment(
     shown = rows if experiment.prepare is None else experiment.prepare(rows)
     anchors = experiment.anchors if anchors_hold(cells) else {}
     folder = request.out / experiment.name
-    losses, lost_tables = report.panel_losses(experiment.panels, shown)
+    losses, lost_tables = table.panel_losses(experiment.panels, shown)
     section = replace(
         bare_section(experiment, request),
         figure=draw(experiment, cells, shown, anchors, request, store),
-        alt=report.describe_figure(experiment.panels, shown),
-        tables=report.experiment_tables(experiment.panels, shown, anchors),
+        alt=figures.describe_figure(experiment.panels, shown),
+        tables=table.experiment_tables(experiment.panels, shown, anchors),
         verdict="" if experiment.verdict is None else experiment.verdict(shown),
         losses=losses,
         seconds=time.perf_counter() - start,
@@ -240,14 +241,14 @@ def draw(
     stem = request.out / experiment.name / "figure"
     if experiment.illustration == "figure1":
         return draw_figure1(request.profile, stem)
-    figure = report.draw_figure(
+    figure = figures.draw_figure(
         experiment.panels,
         shown,
         title=experiment.title,
         anchors=anchors,
         material=lambda panel: material(panel, cells, store),
     )
-    return report.save_png_and_svg(figure, stem)[1]
+    return figures.save_png_and_svg(figure, stem)[1]
 
 
 def draw_figure1(profile: str, stem: Path) -> Path:
@@ -260,7 +261,7 @@ def draw_figure1(profile: str, stem: Path) -> Path:
         return draw_demo(task, methods, stem.with_suffix(".svg"))
 
 
-def material(panel: report.Panel, cells: Sequence[Cell], store: Store) -> report.Material | None:
+def material(panel: Panel, cells: Sequence[Cell], store: Store) -> figures.Material | None:
     """Return what a panel draws besides rows: posteriors, sample images, or time series."""
     shown = [c for c in cells if c.test.epsilon == SHOWN_EPSILON and c.bank.seed == 0]
     if not shown:
@@ -272,15 +273,15 @@ def material(panel: report.Panel, cells: Sequence[Cell], store: Store) -> report
     if panel.metric == "images":
         name = MOLECULES[str(shown[0].bank.options.get("molecule"))]
         pictures = {name: data.x_clean[~replaced], "contamination": data.x_obs[replaced]}
-        return report.Images({k: v[:NUM_IMAGES] for k, v in pictures.items() if len(v)})
+        return kept.Images({k: v[:NUM_IMAGES] for k, v in pictures.items() if len(v)})
     which = int(replaced.sum(1).argmax())  # a dataset that has both, where few are contaminated
     wrong = replaced[which]
     series = {"clean": data.x_clean[which][~wrong], "contaminated": data.x_obs[which][wrong]}
     step = getattr(make_task(shown[0].bank), "step", 1.0)
-    return report.Trajectories({k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}, step)
+    return kept.Trajectories({k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}, step)
 
 
-def posteriors(cells: Sequence[Cell], store: Store) -> report.Posteriors | None:
+def posteriors(cells: Sequence[Cell], store: Store) -> kept.Posteriors | None:
     """Return the posteriors of the first datasets by several methods."""
     kept = {}
     for cell in cells:
@@ -293,13 +294,13 @@ def posteriors(cells: Sequence[Cell], store: Store) -> report.Posteriors | None:
         return None
     samples = {method: list(frame.samples) for method, frame in kept.items()}
     theta = list(next(iter(kept.values())).theta)
-    return report.Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
+    return kept.Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
 
 
-def bare_section(experiment: Experiment, request: Request) -> report.Section:
+def bare_section(experiment: Experiment, request: Request) -> page.Section:
     """Return what is known of an experiment before it ran."""
     shows = experiment.shows[:1].upper() + experiment.shows[1:] + "."
-    return report.Section(
+    return page.Section(
         name=experiment.name,
         title=experiment.title,
         shows=" ".join([shows, *experiment.notes]),
@@ -313,7 +314,7 @@ def configuration(
     request: Request,
     cells: Sequence[Cell],
     reused: int,
-    section: report.Section,
+    section: page.Section,
 ) -> dict[str, Any]:
     """Return everything that says how the results came about, without names of hosts or folders."""
 
@@ -343,7 +344,7 @@ def configuration(
         "recipes": different([cell.recipe for cell in cells]),
         "tests": different([cell.test for cell in cells]),
         "theorem_sizes": asdict(THEOREM_SIZES[request.profile]) if not cells else None,
-        "versions": versions(),
+        "versions": versions(LIBRARIES),
     }
 
 
@@ -367,9 +368,7 @@ def contents(request: Request, results: Sequence[Result]) -> str:
     return "\n\n".join(lines) + "\n"
 
 
-def markdown(
-    section: report.Section, lost: Sequence[report.Table], settings: dict[str, Any]
-) -> str:
+def markdown(section: page.Section, lost: Sequence[table.Table], settings: dict[str, Any]) -> str:
     """Return the tables of an experiment and of what is lost, with command and verdict."""
     head = [
         f"# {section.title}",
@@ -380,33 +379,23 @@ def markdown(
     ]
     if settings["published_values"]:
         head.append(f"Published values: {settings['published_values']}")
-    return "\n\n".join([*head, report.tables_in_markdown([*section.tables, *lost], section.losses)])
+    return "\n\n".join([*head, table.tables_in_markdown([*section.tables, *lost], section.losses)])
 
 
-def page(request: Request, results: Sequence[Result]) -> report.Page:
+def whole_page(request: Request, results: Sequence[Result]) -> page.Page:
     """Return the page of all experiments."""
     facts = {
+        "Command": request.command("all"),
         "Profile": f"{request.profile} ({sizes_in_words(request.profile)})",
         "Seeds": str(request.seeds),
         "Machine": f"{os.cpu_count()} cores, {request.workers} workers, {platform.machine()}",
     }
     sections = [result.section for result in results]
     seconds = sum(section.seconds or 0.0 for section in sections)
-    return report.Page(sections, request.command("all"), versions(), seconds, facts)
+    return page.Page(sections, versions(LIBRARIES), seconds, facts)
 
 
 def sizes_in_words(profile: str) -> str:
     """Return how many training and test datasets each task has."""
     sizes = SIZES[profile]
     return ", ".join(f"{name} {s.simulations:,} + {s.datasets}" for name, s in sizes.items())
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of the package, of Python and of what results depend on."""
-    found = {"mindist": __version__, "python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -52,7 +52,7 @@ from mindist_paper.evaluation.metrics import rmse
 from mindist_paper.experiments.claims import label
 from mindist_paper.experiments.experiment import Experiment, panels
 from mindist_paper.experiments.profiles import THEOREM_SIZES, TheoremSizes
-from mindist_paper.report import Panel
+from mindist_paper.report.statistics import Panel
 
 MAX_ITERATIONS, NEWTON_STEPS = 100, 50
 TOLERANCE, ROUNDING = 1e-12, 1e-15
@@ -198,7 +198,7 @@ class GaussianTheory:
         return _fixed_point(shift, x.mean(1))
 
     def _kernel(self, squared: Tensor, variance: Tensor) -> Tensor:
-        """Return E k(x, y) for Gaussians, from squared distance of means and sum of variances."""
+        """Return E k(x, y) for Gaussians, from squared distance of means, sum of variances."""
         h = self.bandwidth**2 + variance
         return (self.bandwidth**2 / h) ** (self.dim / 2) * torch.exp(-squared / (2 * h))
 
@@ -210,7 +210,6 @@ class GaussianTheory:
 
 
 def _fixed_point(step: Callable[[Tensor], Tensor], s: Tensor) -> Tensor:
-    """Repeat a step until nothing moves."""
     for _ in range(MAX_ITERATIONS):
         before, s = s, step(s)
         if bool((s - before).abs().max() < TOLERANCE):

@@ -10,7 +10,7 @@ import pandas as pd
 from mindist_paper.evaluation.cell import Cell
 from mindist_paper.experiments import claims, profiles
 from mindist_paper.experiments.experiment import Experiment, panels
-from mindist_paper.report import Panel
+from mindist_paper.report.statistics import Panel
 from mindist_paper.tasks.molecule import HSP90_VARIABLE
 
 METHODS = (*profiles.BASELINES, *profiles.MINIMUM_DISTANCE, "oracle")

@@ -132,7 +132,6 @@ def _plot_points(
     series: str,
     anchors: Mapping[Any, Mapping[float, float]],
 ) -> None:
-    """Draw lines with error bars, published values, and the settings as ticks."""
     horizontal = Horizontal(by, [p.at for own in points.values() for p in own])
     styles = series_styles(series, list(points))
     for name, offset in zip(points, horizontal.offsets(len(points)), strict=True):
@@ -172,7 +171,6 @@ def _plot_points(
 
 
 def _set_log(axes: Any, means: Sequence[float]) -> None:
-    """Make the vertical axis logarithmic, with enough labels on it."""
     axes.set_yscale("log", nonpositive="clip")
     if not means:
         return

@@ -118,7 +118,6 @@ def _layout(
 
 
 def _draw_curves(panel: Panel, rows: Rows, anchors: Anchors, axes: Any) -> None:
-    """Draw a panel with one pair of axes."""
     own = select(rows, panel.where)
     if panel.metric == "coverage":
         plot_coverage(axes, own, series=panel.series)
@@ -165,7 +164,6 @@ def _material_strip(panel: Panel, given: Material | None) -> Strip | None:
 
 
 def _draw_strips(figure: Figure, strips: Sequence[Strip], columns: int) -> None:
-    """Draw every strip on a part of the figure of its own."""
     heights = [strip.total_height for strip in strips]
     parts = figure.subfigures(len(strips), 1, height_ratios=heights, squeeze=False)[:, 0]
     for part, strip in zip(parts, strips, strict=True):
@@ -183,7 +181,6 @@ def _draw_strips(figure: Figure, strips: Sequence[Strip], columns: int) -> None:
 
 
 def _label_outside_only(row: Sequence[Any]) -> None:
-    """Keep repeated labels of vertical axes at the first one only."""
     if len({axes.get_ylabel() for axes in row}) == 1:
         for axes in row[1:]:
             axes.set_ylabel("")
@@ -225,7 +222,6 @@ def _add_legend(figure: Figure, columns: int) -> None:
 
 
 def _freeze_layout(figure: Figure) -> None:
-    """Lay out once and keep the places, rounded."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for part in figure.subfigs:
@@ -254,7 +250,6 @@ def describe_figure(panels: Sequence[Panel], rows: Rows) -> str:
 
 
 def _describe(panel: Panel, rows: Rows) -> str:
-    """Say what is drawn on a panel, and which method is lowest and highest at the last setting."""
     if panel.metric in MATERIAL:
         return f"{panel.title or panel.metric.capitalize()}."
     if panel.metric == "coverage":

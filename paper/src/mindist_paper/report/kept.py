@@ -32,8 +32,7 @@ class Trajectories:
 class Posteriors:
     """Posterior samples that were kept for a figure."""
 
-    # Method -> samples `(B, S, d_theta)` of B datasets, or a list of B
-    samples: Mapping[str, Array]
+    samples: Mapping[str, Array]  # method -> `(B, S, d_theta)`, or a list of B
     theta: Array  # True parameters `(B, d_theta)`
     names: Sequence[str] = ()  # Names of the parameters
 

@@ -45,12 +45,9 @@ class Page:
     """The whole page."""
 
     sections: Sequence[Section]  # In reading order
-    command: str = "mindist reproduce all"  # The command line that made it
-    # Versions of the package and of what it builds on
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)  # of all packages
     seconds: float = 0.0  # Seconds taken in all
-    # Other lines of the preamble, such as the profile and the machine
-    facts: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)  # other lines of the preamble
 
 
 def write_page(page: Page, path: str | os.PathLike[str]) -> Path:

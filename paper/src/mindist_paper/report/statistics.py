@@ -30,11 +30,9 @@ class Panel:
     """One pair of axes: a column of the rows against another, a line for each method."""
 
     metric: str  # The column on the vertical axis, or one of the names above
-    # The column on the horizontal axis. Words are drawn side by side in the rows' order
-    by: str = "epsilon"
+    by: str = "epsilon"  # the column on the horizontal axis; words stand side by side
     title: str = ""  # Title above the axes
-    # Only rows with these values; a list of values lets through each of them
-    where: Mapping[str, Any] = field(default_factory=dict)
+    where: Mapping[str, Any] = field(default_factory=dict)  # only rows with these values
     log: bool = False  # Whether the vertical axis is logarithmic
     series: str = "method"  # The column that has a line for each of its values
 
@@ -126,7 +124,6 @@ def summarise(
 
 
 def _point(at: Any, rows: Rows, rate: bool) -> Point:
-    """Return the mean of the values at one setting."""
     missing = int(rows["value"].isna().sum())
     values = rows["value"] if rate else rows.groupby("dataset")["value"].mean()
     values = values.dropna().to_numpy()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mindist.report.page import plus_minus
 from mindist_paper.report.curves import Horizontal
 from mindist_paper.report.statistics import (
     MATERIAL,
@@ -74,18 +75,6 @@ class Table:
         return "\n\n".join([f"**{self.caption}**", table, *self.notes]) + "\n"
 
 
-def mean_and_error(mean: float, error: float) -> str:
-    """Return a mean to the digits that its standard error supports: two of the error's."""
-    if not math.isfinite(mean):
-        return "–"
-    if not math.isfinite(error) or error <= 0:
-        return f"{mean:.3g}"
-    decimals = max(0, 1 - math.floor(math.log10(error)))
-    if decimals > 6:
-        return f"{mean:.3g} ± {error:.1e}"
-    return f"{mean:.{decimals}f} ± {error:.{decimals}f}"
-
-
 def experiment_tables(
     panels: Sequence[Panel], rows: Rows, anchors: Anchors | None = None
 ) -> tuple[Table, ...]:
@@ -136,7 +125,7 @@ def metric_table(
         cells = [Entry(text(at))]
         for name, own in grid.items():
             published = {text(a): f"{v:g}" for a, v in (anchors or {}).get(name, {}).items()}
-            value = mean_and_error(own[at].mean, own[at].error) if at in own else "–"
+            value = plus_minus(own[at].mean, own[at].error) if at in own else "–"
             cells.append(Entry(value, name == best, published.get(text(at), "")))
         body.append(cells)
     styles = series_styles(series, list(grid))
@@ -178,7 +167,7 @@ class Loss:
     error: float
 
     def __str__(self) -> str:
-        return f"+{mean_and_error(self.difference, self.error)}"
+        return f"+{plus_minus(self.difference, self.error)}"
 
 
 def find_losses(rows: Rows, metric: str, by: str = "epsilon") -> tuple[dict[str, int], list[Loss]]:

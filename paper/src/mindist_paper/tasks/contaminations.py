@@ -121,7 +121,6 @@ def missing(x: Tensor, epsilon: float, setting: Setting) -> Tensor:
 
 
 def _number(x: Tensor, epsilon: float) -> int:
-    """Return how many observations a fraction is, at least one if it is not 0."""
     return max(round(checks.fraction(epsilon) * x.shape[1]), int(epsilon > 0))
 
 

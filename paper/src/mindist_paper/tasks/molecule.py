@@ -97,7 +97,6 @@ def _file(path: str | os.PathLike[str]) -> Path:
 
 
 def _download() -> Path:
-    """Fetch the HSP90 file with pooch, which verifies its hash and keeps it."""
     import pooch  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     try:
