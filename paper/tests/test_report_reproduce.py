@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from mindist_paper.baselines import METHODS
-from mindist_paper.report import curves, figures, kept, page, statistics, table
+from mindist_paper.report import curves, figures, page, statistics, table
 from mindist_paper.report.statistics import paired_difference, summarise, wilson
 from mindist_paper.report.style import METHOD_STYLES, method_style
 from page_reader import read
@@ -75,11 +75,11 @@ def material(panel):
     rng = np.random.default_rng(1)
     theta = rng.normal(size=(4, 2))
     return {
-        "posterior": kept.Posteriors(
+        "posterior": figures.Posteriors(
             {m: rng.normal(size=(4, 30, 2)) for m in ("npe", "mds")}, theta
         ),
-        "images": kept.Images({"clean": rng.normal(size=(3, 8, 8))}),
-        "trajectories": kept.Trajectories({"clean": rng.normal(size=(3, 9))}),
+        "images": figures.Images({"clean": rng.normal(size=(3, 8, 8))}),
+        "trajectories": figures.Trajectories({"clean": rng.normal(size=(3, 9))}),
     }[panel.metric]
 
 

@@ -11,7 +11,7 @@ import typer
 
 from mindist.cli.errors import UsageError, check_choice, interruptible
 from mindist.cli.options import Json
-from mindist.cli.output import console, on_terminal, print_json, say
+from mindist.cli.output import console, on_terminal, print_json, print_table, say
 
 if TYPE_CHECKING:
     from mindist_paper.experiments.experiment import Experiment
@@ -94,24 +94,14 @@ def _list_json(experiments: Sequence[Experiment], profiles: Sequence[str]) -> No
 
 
 def _print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
-    from rich.table import Table
-
-    table = Table(
-        title="Experiments; minutes on two cores, in this order (equal parts are computed once); "
-        "~: estimated",
-        title_justify="left",
-        box=None,
-    )
-    table.add_column("name", no_wrap=True, style="bold")
-    table.add_column("what it shows (where in the paper)", overflow="fold")
-    totals = []
+    rows, totals = [], []
     for index, profile in enumerate(profiles):
-        table.add_column(profile, justify="right", no_wrap=True)
         guess = any(profile in e.estimated for e in experiments)
         totals.append("~" * guess + f"{sum(e.minutes[index] for e in experiments):.3g}")
     for e in experiments:
         pairs = zip(profiles, e.minutes, strict=True)
         minutes = ["~" * (profile in e.estimated) + f"{number:g}" for profile, number in pairs]
-        table.add_row(e.name, f"{e.shows} ({e.source})", *minutes)
-    table.add_row("all", "everything, and one page with all of it", *totals)
-    console().print(table)
+        rows.append([f"{e.name}: {e.shows} ({e.source})", *minutes])
+    rows.append(["all: everything, and one page with all of it", *totals])
+    title = "Experiments; minutes on two cores, equal parts are computed once; ~: estimated"
+    print_table(("name: what it shows (where in the paper)", *profiles), rows, title=title)

@@ -37,7 +37,7 @@ from mindist_paper.evaluation.store import Store, as_parquet, kept_samples
 from mindist_paper.experiments.experiment import Experiment, Rows
 from mindist_paper.experiments.profiles import SHOWN_EPSILON, SIZES, THEOREM_SIZES
 from mindist_paper.experiments.registry import EXPERIMENTS
-from mindist_paper.report import figures, kept, page, table
+from mindist_paper.report import figures, page, table
 from mindist_paper.report.statistics import Panel
 
 MARKER = "mindist-reproduce.json"
@@ -273,15 +273,17 @@ def material(panel: Panel, cells: Sequence[Cell], store: Store) -> figures.Mater
     if panel.metric == "images":
         name = MOLECULES[str(shown[0].bank.options.get("molecule"))]
         pictures = {name: data.x_clean[~replaced], "contamination": data.x_obs[replaced]}
-        return kept.Images({k: v[:NUM_IMAGES] for k, v in pictures.items() if len(v)})
+        return figures.Images({k: v[:NUM_IMAGES] for k, v in pictures.items() if len(v)})
     which = int(replaced.sum(1).argmax())  # a dataset that has both, where few are contaminated
     wrong = replaced[which]
     series = {"clean": data.x_clean[which][~wrong], "contaminated": data.x_obs[which][wrong]}
     step = getattr(make_task(shown[0].bank), "step", 1.0)
-    return kept.Trajectories({k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}, step)
+    return figures.Trajectories(
+        {k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}, step
+    )
 
 
-def posteriors(cells: Sequence[Cell], store: Store) -> kept.Posteriors | None:
+def posteriors(cells: Sequence[Cell], store: Store) -> figures.Posteriors | None:
     """Return the posteriors of the first datasets by several methods."""
     kept = {}
     for cell in cells:
@@ -294,7 +296,7 @@ def posteriors(cells: Sequence[Cell], store: Store) -> kept.Posteriors | None:
         return None
     samples = {method: list(frame.samples) for method, frame in kept.items()}
     theta = list(next(iter(kept.values())).theta)
-    return kept.Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
+    return figures.Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
 
 
 def bare_section(experiment: Experiment, request: Request) -> page.Section:

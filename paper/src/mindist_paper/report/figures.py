@@ -3,7 +3,7 @@
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,15 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from mindist.report import plot_images
-from mindist.report.style import figure_style
+from mindist.report.before_after import plot_samples
+from mindist.report.style import BLUE, GREY, VERMILION, figure_style
 from mindist.storage import write_whole
-from mindist_paper.report import kept
 from mindist_paper.report.curves import PUBLISHED, plot_coverage, plot_curves
 from mindist_paper.report.statistics import MATERIAL, Anchors, Panel, Rows, select, summarise
 from mindist_paper.report.style import (
+    GREEN,
     capital,
+    method_style,
     metric_label,
     quantity_label,
     series_styles,
@@ -30,8 +32,38 @@ from mindist_paper.report.style import (
     sort_series,
 )
 
+Array = Any  # anything that NumPy takes for an array, tensors included
+
+
+@dataclass(frozen=True)
+class Images:
+    """Sample images, a row for each label: label -> `(n, height, width)`."""
+
+    rows: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Time series of one dataset: label -> `(n, T)`, the first label the clean ones."""
+
+    series: Mapping[str, Array]  # Drawn in this order, the later ones on top
+    step: float = 1.0  # Time between two values
+
+
+@dataclass(frozen=True)
+class Posteriors:
+    """Posterior samples that were kept for a figure."""
+
+    samples: Mapping[str, Array]  # method -> `(B, S, d_theta)`, or a list of B
+    theta: Array  # True parameters `(B, d_theta)`
+    names: Sequence[str] = ()  # Names of the parameters
+
+    def __len__(self) -> int:
+        return len(self.theta)
+
+
 # What the panels "posterior", "images" and "trajectories" draw in place of rows
-Material = kept.Posteriors | kept.Images | kept.Trajectories
+Material = Posteriors | Images | Trajectories
 Slot = tuple[Callable[[Any], Any], str]  # A function that draws on axes, and their title
 CURVES_IN_A_ROW, POSTERIORS_IN_A_ROW = 3, 4
 WIDTH, HEIGHT, LEGEND_HEIGHT = 4.3, 3.5, 0.9  # inches; three panels are as wide as a page
@@ -147,20 +179,48 @@ def _coverage_strip(panel: Panel, rows: Rows) -> Strip | None:
 
 def _material_strip(panel: Panel, given: Material | None) -> Strip | None:
     """Return the axes of samples, images or series; None where there are none."""
-    if isinstance(given, kept.Images):
+    if isinstance(given, Images):
         slot = (partial(plot_images, rows=given.rows), "")
         return Strip([slot], panel.title or "Sample images", 1.35 * len(given.rows), 1)
-    if isinstance(given, kept.Trajectories):
-        slot = (partial(kept.plot_trajectories, series=given.series, step=given.step), "")
+    if isinstance(given, Trajectories):
+        slot = (partial(plot_trajectories, series=given.series, step=given.step), "")
         return Strip([slot], panel.title or "Time series", 2.8, 1)
     if given is None or not len(given):
         return None
     slots: list[Slot] = []
     for i, theta in enumerate(given.theta):
         drawn = {method: samples[i] for method, samples in given.samples.items()}
-        draw = partial(kept.plot_posterior_samples, samples=drawn, theta=theta, names=given.names)
+        draw = partial(plot_posterior_samples, samples=drawn, theta=theta, names=given.names)
         slots.append((draw, f"dataset {i + 1}"))
     return Strip(slots, panel.title or "Posteriors", 3.0, min(len(slots), POSTERIORS_IN_A_ROW))
+
+
+def plot_posterior_samples(
+    axes: Any, samples: Mapping[str, Array], theta: Array | None, names: Sequence[str] = ()
+) -> Any:
+    """Draw the posterior of one dataset by several methods."""
+    styles = {method: method_style(method) for method in sort_series("method", list(samples))}
+    dim = np.shape(next(iter(samples.values())))[-1]
+    return plot_samples(
+        axes,
+        {style.label: samples[method] for method, style in styles.items()},
+        theta,
+        names or [f"$\\theta_{j + 1}$" for j in range(dim)],
+        {style.label: style.colour for style in styles.values()},
+    )
+
+
+def plot_trajectories(axes: Any, series: Mapping[str, Array], step: float = 1.0) -> Any:
+    """Draw time series as thin lines: the first label in grey, the others in colour."""
+    colours = [GREY, VERMILION, BLUE, GREEN]
+    for colour, (label, values) in zip(colours, series.items(), strict=False):
+        values = np.atleast_2d(np.asarray(values, dtype=float))
+        time = step * np.arange(values.shape[1])
+        lines = axes.plot(time, values.T, color=colour, linewidth=0.9, alpha=0.7)
+        lines[0].set_label(label)
+    axes.set(xlabel="time", ylabel="value")
+    axes.legend(loc="best", fontsize=9, framealpha=0.85)
+    return axes
 
 
 def _draw_strips(figure: Figure, strips: Sequence[Strip], columns: int) -> None:
