@@ -45,9 +45,7 @@ class BankSpec:
 class Recipe:
     """A method and everything that was chosen about it."""
 
-    # A key of `mindist_paper.baselines.METHODS`, or "oracle" (the NPE at the summary of the clean
-    # data), or "exact" (the task's exact posterior at the observed summary)
-    method: str
+    method: str  # a key of `METHODS`, "oracle" (NPE on clean data) or "exact" (exact posterior)
     training: Mapping[str, Any] = field(default_factory=dict)  # fields of `Training` that differ
     learned_summary: bool = False  # Whether the NPE's summary is learned jointly
     options: Mapping[str, Any] = field(default_factory=dict)  # JSON values, see `OPTIONS`

@@ -251,13 +251,9 @@ ENTRIES = (
         ],
         notes=[
             MEAN_NOTE,
-            "cluster: 2 population standard deviations to one side, a tenth as wide; student-t: "
-            "noise with 2 degrees of freedom and a quarter of the population's size; scale: 1.5 "
-            "times about the population's mean (counts: about 0); noise-scale: 1.5 times about the "
-            "true mean; gross: every coordinate at a million; duplicates: copies of one "
-            "observation; missing: a third of a series or an image, or a coordinate, at 0. Gross "
-            "outliers are copies of each other too, and the default counts copies once. Where all "
-            "observations are scaled, data of another parameter may be what they look like.",
+            "docs/tasks.md says what each kind is. Gross outliers are copies of each other too, "
+            "and the default counts copies once. Where all observations are scaled, data of another "
+            "parameter may be what they look like.",
         ],
         minutes=(0.3, 4, 25),
         estimated=("quick", "paper"),
@@ -300,12 +296,10 @@ ENTRIES = (
         ],
         notes=[
             MEAN_NOTE,
-            "The distance is that of clean test datasets, which no decoder was fitted to: its own "
-            "error and the noise of the embedding, the same for all on a task. The flow is fitted "
-            "to the observations as they are and searched with Adam, on the Gaussian task only, "
-            "because it models the density of an observation. The combined detector needs the "
-            "closed form of the ridge regression; the others have the distance alone. Seconds "
-            "include the embedding of the simulations.",
+            "The distance is that of clean test datasets: the decoder's error and the noise of the "
+            "embedding. The flow models the density of an observation, and runs on the Gaussian "
+            "task only, with Adam. All but the ridge regression have the distance alone as "
+            "detector. Seconds include the embedding of the simulations.",
         ],
         minutes=(0.2, 3, 40),
         estimated=("quick", "paper"),

@@ -23,8 +23,7 @@ class Experiment:
     source: str  # Where it stands in the paper
     panels: Sequence[Panel]  # How the rows are drawn, in reading order
     minutes: tuple[float, float, float]  # of smoke, quick and paper on two idle cores
-    # From a profile and a number of seeds to the cells it needs
-    cells: Callable[[str, int], Sequence[Cell]] = lambda profile, num_seeds: ()
+    cells: Callable[[str, int], Sequence[Cell]] = lambda profile, seeds: ()  # that it needs
     own_rows: Callable[[str, int], Rows] | None = None  # where they are no cells
     prepare: Callable[[Rows], Rows] | None = None  # from the rows to those that are shown
     notes: Sequence[str] = ()  # What was chosen or left out, for the table and the configuration

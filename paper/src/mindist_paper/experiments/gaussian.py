@@ -108,24 +108,20 @@ def detection_cells(profile: str, num_seeds: int) -> list[Cell]:
     return compare("gaussian", MINIMUM_DISTANCE, profile, num_seeds, tests, learned_summary=True)
 
 
-def sample_size_cells(profile: str, num_seeds: int) -> list[Cell]:
-    """Have a bank for each N; delta = 5, epsilon = .2, the sample mean."""
-    tests = [setting("gaussian", profile, 0.2, {"delta": 5.0})]
-    default = SIZES[profile]["gaussian"].options.get("num_obs", 100)
-    cells: list[Cell] = []
-    for num_obs in (5, 20) if profile == "smoke" else NUMBERS:
-        options = {} if num_obs == default else {"num_obs": num_obs}
-        cells += compare("gaussian", ABLATION, profile, num_seeds, tests, options=options)
-    return cells
+def by_size(
+    task: str, name: str, values: Sequence[int], smoke: Sequence[int], epsilon: float
+) -> Cells:
+    """Return cells with a bank for each size, N or D; delta = 5, the task's own summary."""
 
+    def cells(profile: str, num_seeds: int) -> list[Cell]:
+        tests = [setting(task, profile, epsilon, {"delta": 5.0})]
+        found: list[Cell] = []
+        for value in smoke if profile == "smoke" else values:
+            default = SIZES[profile][task].options.get(name, 100 if name == "num_obs" else None)
+            options = {} if value == default else {name: value}
+            found += compare(task, ABLATION, profile, num_seeds, tests, options=options)
+        return found
 
-def dimension_cells(profile: str, num_seeds: int) -> list[Cell]:
-    """Have a bank for each D; delta = 5, epsilon = .3."""
-    task = "gaussian_factor"
-    tests = [setting(task, profile, 0.3, {"delta": 5.0})]
-    cells: list[Cell] = []
-    for dim in (2, 10) if profile == "smoke" else DIMENSIONS:
-        cells += compare(task, ABLATION, profile, num_seeds, tests, options={"dim": dim})
     return cells
 
 
@@ -305,7 +301,7 @@ ENTRIES = (
         title="Number of observations (δ = 5, ε = 0.2, sample mean)",
         shows="N from 5 to 500: the gain over NPE grows with N",
         source="appendix Sample Size Ablation",
-        cells=sample_size_cells,
+        cells=by_size("gaussian", "num_obs", NUMBERS, (5, 20), 0.2),
         prepare=lambda rows: rows.assign(num_obs=rows.num_obs.astype(int)),
         panels=[
             Panel("rmse", by="num_obs", log=True),
@@ -327,7 +323,7 @@ ENTRIES = (
         title="Dimension of the observations (factor model, δ = 5, ε = 0.3)",
         shows="D from 2 to 100 with two parameters and two summaries: the gain shrinks with D",
         source="appendix Data Dimension Ablation",
-        cells=dimension_cells,
+        cells=by_size("gaussian_factor", "dim", DIMENSIONS, (2, 10), 0.3),
         panels=panels(["rmse", "reference_mmd", "predictive_mmd"], "dim"),
         notes=[NNPE_NOTE, "A has orthonormal columns: nothing but the dimension changes."],
         minutes=(0.2, 0.9, 50),

@@ -19,12 +19,9 @@ MOST_LETTERS, SLANTED = 30, {"rotation": 30, "ha": "right"}  # more letters stan
 FEWEST_DECADES = 2.0  # a log axis with fewer is labelled between the powers of ten as well
 MOST_DECADES = 9  # below the largest mean of a log axis: what is smaller is as good as 0
 ALPHA = 0.05  # the level of the test in the paper (section 3)
-NOMINAL: Mapping[str, Any] = {
-    "color": "#555555",
-    "linewidth": 1,
-    "linestyle": (0, (4, 3)),
-    "zorder": 1,
-}
+HOLLOW = {"linestyle": "none", "markerfacecolor": "none", "markeredgewidth": 1.3}
+LINE = {"color": "#555555", "linewidth": 1, "zorder": 1}
+NOMINAL: Mapping[str, Any] = {**LINE, "linestyle": (0, (4, 3))}
 
 
 class Horizontal:
@@ -103,16 +100,8 @@ def plot_curves(
         axes.axline((0, 0), slope=1, **NOMINAL)
     elif metric == "detected":
         axes.axhline(ALPHA, **NOMINAL)
-        axes.annotate(
-            f"α = {ALPHA:g}",
-            (1, ALPHA),
-            xycoords=("axes fraction", "data"),
-            xytext=(-2, 3),
-            textcoords="offset points",
-            ha="right",
-            fontsize=9,
-            color="#333333",
-        )
+        beside = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "bottom"}
+        axes.text(0.99, ALPHA, f"α = {ALPHA:g}", fontsize=9, color="#333333", **beside)
         axes.set_ylim(-0.03, 1.03)
     return axes
 
@@ -157,12 +146,10 @@ def _plot_points(
             axes.plot(
                 [horizontal.at(at, offset) for at, _ in known],
                 [value for _, value in known],
-                linestyle="none",
                 marker=style.marker,
                 markersize=1.6 * style.size,
-                markerfacecolor="none",
                 markeredgecolor=style.colour,
-                markeredgewidth=1.3,
+                **HOLLOW,
                 label=f"_{PUBLISHED}",  # hidden: the figure has one entry for all methods
                 zorder=4,
             )

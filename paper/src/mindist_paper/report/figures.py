@@ -19,7 +19,7 @@ from mindist.report import plot_images
 from mindist.report.before_after import plot_samples
 from mindist.report.style import BLUE, GREY, VERMILION, figure_style
 from mindist.storage import write_whole
-from mindist_paper.report.curves import PUBLISHED, plot_coverage, plot_curves
+from mindist_paper.report.curves import HOLLOW, PUBLISHED, plot_coverage, plot_curves
 from mindist_paper.report.statistics import MATERIAL, Anchors, Panel, Rows, select, summarise
 from mindist_paper.report.style import (
     GREEN,
@@ -258,16 +258,8 @@ def _add_legend(figure: Figure, columns: int) -> None:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
     if published:
-        handles[PUBLISHED] = Line2D(
-            [],
-            [],
-            linestyle="none",
-            marker="o",
-            markersize=10,
-            markerfacecolor="none",
-            markeredgecolor="#333333",
-            markeredgewidth=1.3,
-        )
+        hollow: dict[str, Any] = {"marker": "o", "markeredgecolor": "#333333", **HOLLOW}
+        handles[PUBLISHED] = Line2D([], [], markersize=10, **hollow)
     if handles:
         widest = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, handles))
         fitting = max(1, int(figure.get_figwidth() / widest))
