@@ -133,19 +133,19 @@ def value(found: list[Row], what: str, measure: str) -> float:
 def test_every_group_points_in_the_right_direction() -> None:
     sizes = ((300, 100, 2), (10, 100, 1_024))
     material = Material(replace(PROFILES["smoke"], embedding=sizes, rounds=5))
-    found = rows.embedding_rows(material, 1)
+    found = rows.embedding_rows(material)
     assert value(found, "x 100 x 2,", "RBFSampler / mindist") > 1
     assert value(found, "1,024", "mindist / bare") < 2
-    found = rows.decoder_rows(material, 1)
+    found = rows.decoder_rows(material)
     for task in material.sizes.tasks:
         assert value(found, task, "literal MLP / ridge") > 1
         assert value(found, task, "held-out error") < 1.1
-    assert value(rows.detection_rows(material, 1), "OUP", "/ default") > 20
-    assert value(rows.adaptation_rows(material, 1), "60 OUP", "literal L-BFGS / default") > 1
-    found = rows.overhead_rows(material, 1)
+    assert value(rows.detection_rows(material), "OUP", "/ default") > 20
+    assert value(rows.adaptation_rows(material), "60 OUP", "literal L-BFGS / default") > 1
+    found = rows.overhead_rows(material)
     assert [row.what.split(",")[0] for row in found] == ["offline", "online", "online"]
     assert all(row.value > 0 for row in found)
-    assert value(rows.query_rows(material, 1), "samples", "loop") > 1
+    assert value(rows.query_rows(material), "samples", "loop") > 1
 
 
 def test_the_command_knows_its_groups() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -139,7 +139,7 @@ def run(
             for threads in sorted({1, all_threads()}):
                 say(f"{group}, {threads} thread{'s' if threads > 1 else ''} ...")
                 with num_threads(threads):
-                    rows += TIMED[group](material, threads)
+                    rows += [replace(row, threads=threads) for row in TIMED[group](material)]
         elif group == "memory":
             say("memory ...")
             rows = memory_rows(sizes.memory)

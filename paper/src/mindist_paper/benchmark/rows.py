@@ -20,19 +20,19 @@ MAX_SBI_SAMPLES = 1_000  # sbi's default: it uses no more simulated observations
 QUERIED = 100  # samples for each of many datasets
 
 
-def embedding_rows(material: Material, threads: int) -> list[Row]:
+def embedding_rows(material: Material) -> list[Row]:
     """Time mean embeddings against scikit-learn and against the bare multiply and cosine."""
-    return [row for size in material.sizes.embedding for row in _embed(material, threads, size)]
+    return [row for size in material.sizes.embedding for row in _embed(material, size)]
 
 
-def _embed(material: Material, threads: int, size: tuple[int, int, int]) -> list[Row]:
+def _embed(material: Material, size: tuple[int, int, int]) -> list[Row]:
     num, num_obs, dim = size
     x = torch.randn(size, generator=torch.Generator().manual_seed(0))
     stock = literal.draw_features(x[:100])
     generator, bandwidth = torch.Generator().manual_seed(0), 1 / math.sqrt(2 * stock.gamma)
     ours = FourierFeatures.draw((dim,), NUM_FEATURES, bandwidth=bandwidth, generator=generator)
     weight = torch.randn(dim, NUM_FEATURES, generator=generator)
-    bare, name = literal.best_bare(x.flatten(0, 1), weight, threads)
+    bare, name = literal.best_bare(x.flatten(0, 1), weight, torch.get_num_threads())
     contenders = {
         "mindist": Contender(lambda: ours.mean(x), num),
         "RBFSampler": Contender(lambda: literal.embed(stock, x), num),
@@ -43,17 +43,17 @@ def _embed(material: Material, threads: int, size: tuple[int, int, int]) -> list
     claim = at_least(3) if dim < 512 else None  # the multiply dominates, and all have to do it
     note = f"the fastest bare way is {name}"
     return [
-        ratio_row(what, times, "RBFSampler", "mindist", claim, threads=threads),
-        ratio_row(what, times, "mindist", "bare", at_most(1.3), threads=threads, note=note),
+        ratio_row(what, times, "RBFSampler", "mindist", claim),
+        ratio_row(what, times, "mindist", "bare", at_most(1.3), note=note),
     ]
 
 
-def decoder_rows(material: Material, threads: int) -> list[Row]:
+def decoder_rows(material: Material) -> list[Row]:
     """Time closed-form ridge regression against the paper's network, and compare their errors."""
-    return [row for name in material.sizes.tasks for row in _decoder_rows(material, threads, name)]
+    return [row for name in material.sizes.tasks for row in _decoder_rows(material, name)]
 
 
-def _decoder_rows(material: Material, threads: int, name: str) -> list[Row]:
+def _decoder_rows(material: Material, name: str) -> list[Row]:
     data, sizes = material.embedded(name), material.sizes
     fitted: dict[str, literal.Decoder] = {}
 
@@ -71,7 +71,7 @@ def _decoder_rows(material: Material, threads: int, name: str) -> list[Row]:
     value = float(ours.mean() / theirs.mean())
     error = 2 * float((ours - value * theirs).std() / theirs.mean()) / len(ours) ** 0.5
     return [
-        ratio_row(what, times, "literal MLP", "ridge", at_least(10), threads=threads),
+        ratio_row(what, times, "literal MLP", "ridge", at_least(10)),
         Row(
             what,
             "held-out error, ridge / literal MLP",
@@ -79,7 +79,6 @@ def _decoder_rows(material: Material, threads: int, name: str) -> list[Row]:
             value - error,
             value + error,
             at_most(1),
-            threads=threads,
             note=f"mean squared distance on {len(ours):,} other datasets, two standard errors",
         ),
     ]
@@ -91,7 +90,7 @@ def held_out_errors(decoder: literal.Decoder, data: Embedded) -> Tensor:
     return (decoder(data.s_test) - data.z_test).square().sum(-1).double()
 
 
-def adaptation_rows(material: Material, threads: int) -> list[Row]:
+def adaptation_rows(material: Material) -> list[Row]:
     """Time adapting contaminated OUP datasets, against L-BFGS one dataset at a time."""
     sizes, x = material.sizes, material.observed(TASK)[1]
     default, preset, stock = material.default(TASK), material.paper(TASK), material.literal(TASK)
@@ -110,12 +109,10 @@ def adaptation_rows(material: Material, threads: int) -> list[Row]:
     what = f"{len(x):,} OUP datasets, epsilon {EPSILON:g}"
     note = f"per dataset; default on all at once, the others on {len(few)}"
     return [
-        ratio_row(
-            what, many, "literal L-BFGS", "default", at_least(20), threads=threads, note=note
-        ),
-        ratio_row(what, many, "paper preset", "default", threads=threads, note=note),
-        ratio_row(ALONE, alone, "literal L-BFGS", "default", at_least(1.5), threads=threads),
-        ratio_row(ALONE, alone, "paper preset", "default", threads=threads),
+        ratio_row(what, many, "literal L-BFGS", "default", at_least(20), note=note),
+        ratio_row(what, many, "paper preset", "default", note=note),
+        ratio_row(ALONE, alone, "literal L-BFGS", "default", at_least(1.5)),
+        ratio_row(ALONE, alone, "paper preset", "default"),
     ]
 
 
@@ -127,7 +124,7 @@ def _one_by_one(step: Callable[[Tensor], object], x: Tensor) -> Contender:
     return Contender(run, len(x))
 
 
-def detection_rows(material: Material, threads: int) -> list[Row]:
+def detection_rows(material: Material) -> list[Row]:
     """Time detection for a dataset: ours on many at once, sbi's test on one."""
     sizes, x = material.sizes, material.observed(TASK)[1]
     simulated = material.simulated(TASK).x.flatten(0, 1)
@@ -150,20 +147,20 @@ def detection_rows(material: Material, threads: int) -> list[Row]:
         f"ones, {sizes.num_shuffles:,} shuffles"
     )
     return [
-        ratio_row(what, times, "sbi's MMD", "default", at_least(5_000), threads=threads, note=note),
-        ratio_row(what, times, "sbi's MMD", "paper preset", threads=threads, note=note),
+        ratio_row(what, times, "sbi's MMD", "default", at_least(5_000), note=note),
+        ratio_row(what, times, "sbi's MMD", "paper preset", note=note),
     ]
 
 
-def overhead_rows(material: Material, threads: int) -> list[Row]:
+def overhead_rows(material: Material) -> list[Row]:
     """Time what robustness adds to an NPE: offline to its training, online to a query."""
     rows: list[Row] = []
     for name in material.sizes.tasks:
-        rows += [_offline(material, threads, name), *_online(material, threads, name)]
+        rows += [_offline(material, name), *_online(material, name)]
     return rows
 
 
-def _offline(material: Material, threads: int, name: str) -> Row:
+def _offline(material: Material, name: str) -> Row:
     data, summary = material.simulated(name), material.task(name).summary
     contenders = {
         "fit": Contender(lambda: MinimumDistance(summary).fit(data.x, data.s)),
@@ -172,10 +169,10 @@ def _offline(material: Material, threads: int, name: str) -> Row:
     times = race(contenders, material.sizes.slow_rounds)
     claim = at_most(0.1 if name == "sir" else 0.05)
     what = f"offline, {name}, {len(data.x):,} simulations"
-    return ratio_row(what, times, "fit", "training the NPE", claim, threads=threads)
+    return ratio_row(what, times, "fit", "training the NPE", claim)
 
 
-def _online(material: Material, threads: int, name: str) -> list[Row]:
+def _online(material: Material, name: str) -> list[Row]:
     mds, npe = material.default(name), material.npe(name)
     clean, observed = material.observed(name)
     s, x, size = material.task(name).summary(clean[:1])[0], observed[0], material.sizes.samples
@@ -194,12 +191,12 @@ def _online(material: Material, threads: int, name: str) -> list[Row]:
     what = f"online, one {name} dataset, epsilon {EPSILON:g}"
     note = f"{size:,} samples; the dataset is {'' if mds.detect(x).misspecified else 'not '}adapted"
     return [
-        ratio_row(what, times, step, "drawing posterior samples", claim, threads=threads, note=note)
+        ratio_row(what, times, step, "drawing posterior samples", claim, note=note)
         for step, claim in (("adapt", at_most(1)), ("detect", None))
     ]
 
 
-def query_rows(material: Material, threads: int) -> list[Row]:
+def query_rows(material: Material) -> list[Row]:
     """Time samples for many datasets: at once, or in a loop; nothing is remembered between runs."""
     x, npe, mds = material.observed(TASK)[1], material.npe(TASK), material.default(TASK)
     few = x[: material.sizes.one_by_one]
@@ -218,11 +215,11 @@ def query_rows(material: Material, threads: int) -> list[Row]:
     times = race(contenders, material.sizes.slow_rounds)
     what = f"{QUERIED} samples for each of {len(x):,} OUP datasets"
     note = f"per dataset; the loop over {len(few)}"
-    return [ratio_row(what, times, "loop of sample", "sample_batched", threads=threads, note=note)]
+    return [ratio_row(what, times, "loop of sample", "sample_batched", note=note)]
 
 
 # Groups that are measured on one thread and on all
-TIMED: dict[str, Callable[[Material, int], list[Row]]] = {
+TIMED: dict[str, Callable[[Material], list[Row]]] = {
     "embedding": embedding_rows,
     "decoder": decoder_rows,
     "adaptation": adaptation_rows,

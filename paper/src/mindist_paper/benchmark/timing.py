@@ -134,18 +134,11 @@ class Row:
 
 
 def ratio_row(
-    what: str,
-    times: Times,
-    slow: str,
-    fast: str,
-    claim: Claim | None = None,
-    *,
-    threads: int,
-    note: str = "",
+    what: str, times: Times, slow: str, fast: str, claim: Claim | None = None, note: str = ""
 ) -> Row:
     """Return how many times as long one contender takes as another, with the times of all."""
     ratio, seconds = times.ratio(slow, fast), times.medians()
-    return Row(what, f"{slow} / {fast}", *ratio, claim, threads=threads, seconds=seconds, note=note)
+    return Row(what, f"{slow} / {fast}", *ratio, claim, seconds=seconds, note=note)
 
 
 def at_least(bound: float) -> Claim:

@@ -252,8 +252,8 @@ ENTRIES = (
         notes=[
             MEAN_NOTE,
             "docs/tasks.md says what each kind is. Gross outliers are copies of each other too, "
-            "and the default counts copies once. Where all observations are scaled, data of another "
-            "parameter may be what they look like.",
+            "and the default counts copies once. Where all observations are scaled, data of "
+            "another parameter may be what they look like.",
         ],
         minutes=(0.3, 4, 25),
         estimated=("quick", "paper"),
