@@ -6,11 +6,16 @@ import pytest
 import torch
 
 from exact_models import normal
-from mindist.detection.statistics import DAMPING, Mahalanobis, SummaryRegression
-from mindist.directions import EXACT, leading_directions
+from mindist.detection.statistics import (
+    DAMPING,
+    MAX_DIRECTIONS,
+    Mahalanobis,
+    SummaryRegression,
+    leading_directions,
+)
 from mindist.schema import Record, pack
 
-WIDE = EXACT + 176
+WIDE = MAX_DIRECTIONS + 176
 
 
 def decaying(num, width, seed=0):
@@ -58,7 +63,7 @@ def test_mahalanobis_lengths_in_many_dimensions(dtype):
     r = torch.cat([residual[:50], normal(50, WIDE, seed=9)])  # also where simulations have nothing
     expected = (r @ torch.linalg.inv(damped) * r).sum(1)
     mahalanobis = Mahalanobis.of(residual.to(dtype))
-    assert mahalanobis.whitener.shape == (WIDE, EXACT)
+    assert mahalanobis.whitener.shape == (WIDE, MAX_DIRECTIONS)
     torch.testing.assert_close(mahalanobis.squared(r.to(dtype)), expected, rtol=1e-3, atol=0)
     config, tensors = pack(mahalanobis)
     again = Record(Path("f"), config, tensors=tensors).read(Mahalanobis)

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.directions import leading_directions
+from mindist.detection.statistics import leading_directions
 
 NUM_NEIGHBOURS = 50
 NUM_DIRECTIONS = 64

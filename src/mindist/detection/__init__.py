@@ -1,7 +1,7 @@
 """Detection of misspecification: null distances, p-values, thresholds, several tests as one.
 
-May import: torch, SciPy's trees, `mindist.decoders`, `mindist.features`, `mindist.directions`,
-`mindist.checks`, `mindist.protocols`.
+May import: torch, SciPy's trees, `mindist.decoders`, `mindist.features`, `mindist.checks`,
+`mindist.protocols`.
 """
 
 from mindist.detection.detector import MAX_LEARNED, MAX_NULL, Detector

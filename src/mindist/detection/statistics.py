@@ -75,16 +75,38 @@ from torch import Tensor
 
 from mindist.decoders import RidgeDecoder
 from mindist.decoders.ridge import Gram, Standardiser
-from mindist.directions import leading_directions
 from mindist.schema import INLINE
 
 DAMPING = 0.01  # of the top eigenvalue; the powers in `statistics` were measured with it
-MAX_DIRECTIONS = 1_024
+MAX_DIRECTIONS = 1_024  # up to so many columns all are computed: half a second on one core
+SPARE = 32  # directions beyond those that are wanted, which take what is not separated yet
 TINY = torch.finfo(torch.float64).tiny
 # The squared length of a residual that float32 may have made: 3e-13 for embeddings that are a
 # function of the summary. Residuals of N observations are about 1/N.
 ROUNDED = 1e-11
 BLOCK_ROWS = 1_024  # 4 MB of residuals at K = 512, float64
+
+
+def leading_directions(rows: Tensor, num: int, *, rounds: int = 2) -> Tensor:
+    r"""Return the eigenvectors `(K, q)` of :math:`R^\top R` with the largest eigenvalues, in order.
+
+    With more than 1,024 columns of rows R, `(M, K)`, a random subspace that is multiplied by
+    :math:`R^\top R` and made orthonormal again, so many `rounds`, turns towards them at a cost
+    linear in K (Halko, Martinsson and Tropp, 2011); q is then at most M, and always at most `num`.
+    """
+    if rows.shape[1] <= MAX_DIRECTIONS:
+        _, vectors = torch.linalg.eigh((rows.T @ rows).double())
+        leading: Tensor = vectors.flip(1)[:, :num].to(rows.dtype)
+        return leading
+    generator = torch.Generator().manual_seed(0)
+    width = min(num + SPARE, *rows.shape)
+    basis = torch.randn(rows.shape[1], width, generator=generator).to(rows)
+    for _ in range(rounds):
+        basis = torch.linalg.qr(rows.T @ (rows @ basis)).Q
+    seen = rows @ basis
+    _, turn = torch.linalg.eigh((seen.T @ seen).double())
+    directions: Tensor = basis @ turn.flip(1)[:, :num].to(rows.dtype)
+    return directions
 
 
 @dataclass(frozen=True)
