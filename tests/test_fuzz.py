@@ -33,7 +33,7 @@ def run(names, num, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("names", "num"), [(QUICK, 200), (PROCESS, 20), (TRAINED, 100)])
+@pytest.mark.parametrize(("names", "num"), [(QUICK, 100), (PROCESS, 10), (TRAINED, 50)])
 def test_mutated_files_give_documented_errors(names, num, tmp_path):
     outcomes, errors = run(names, num, tmp_path)
     for name, counts in outcomes.items():

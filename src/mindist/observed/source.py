@@ -1,4 +1,4 @@
-"""What the user asks of a file, and the datasets that come out of it."""
+"""A request for the data of a file, and the datasets that come out of it."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Observed:
 
     @property
     def equal_length(self) -> bool:
-        """Whether all datasets have as many observations."""
+        """Return whether all datasets have as many observations."""
         return len(set(self.lengths)) <= 1
 
     def stack(self) -> Tensor:

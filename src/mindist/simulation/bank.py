@@ -19,16 +19,12 @@ from mindist.simulation.store import Store
 
 @dataclass(frozen=True)
 class BankChunk:
-    """Datasets of a bank in memory; of failed draws that were not redrawn there are none.
+    """Datasets of a bank in memory; of failed draws that were not redrawn there are none."""
 
-    Parameters `(b, d_theta)`, summaries `(b, d_s)`, mean embeddings `(b, K)` in float32, None where
-    the embedding is not chosen yet, and data `(b, N, *event)`, None where they are not kept.
-    """
-
-    theta: NumPy
-    s: NumPy
-    z_bar: NumPy | None
-    x: NumPy | None
+    theta: NumPy  # (b, d_theta)
+    s: NumPy  # (b, d_s)
+    z_bar: NumPy | None  # (b, K) in float32; None where the embedding is not chosen yet
+    x: NumPy | None  # (b, N, *event); None where data are not kept
 
 
 class SimulationBank:
@@ -56,22 +52,18 @@ class SimulationBank:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> SimulationBank:
-        """Open a bank, complete or not.
+        """Open a bank, complete or not; compare sizes and, with `verify`, checksums of all files.
 
-        Arguments:
-            path: What was given to `mindist.simulate` as `out`.
-            verify: Whether to compare the checksums of all files now. Sizes are compared in any
-                case, and `chunks()` verifies what it reads.
+        `chunks()` verifies what it reads in any case.
         """
         store = Store(Path(path))
         store.check_arrays()
+        bank = cls(store)
         for index, folder in store.chunk_folders():
             record = store.read_record(index, folder)
             if record is not None:
                 store.records[index] = record
-        bank = cls(store)
-        for index in store.records:
-            bank._check(index, verify=verify)
+                bank._check(index, verify=verify)
         return bank
 
     def _check(self, index: int, *, verify: bool) -> None:
@@ -91,14 +83,14 @@ class SimulationBank:
 
     @property
     def complete(self) -> bool:
-        """Whether all chunks are there, with their mean embeddings."""
+        """Return whether all chunks are there, with their mean embeddings."""
         store = self._store
         embedded = all(map(store.embedded, store.records))
         return embedded and len(store.records) == store.schema.num_chunks
 
     @property
     def config(self) -> dict[str, Any]:
-        """What was asked for: size, seed, what is kept, names of functions, embedding."""
+        """The settings asked for: size, seed, what is kept, names of functions, embedding."""
         return dict(self._store.header["config"])
 
     @property
@@ -123,7 +115,7 @@ class SimulationBank:
 
     @cached_property
     def valid(self) -> Any:
-        """Which rows hold a dataset `(M,)`: all of a complete bank, unless failures="report"."""
+        """Flags `(M,)` of rows with a dataset: all of a complete bank, unless failures="report"."""
         return self._store.array("valid")
 
     @cached_property
@@ -138,10 +130,7 @@ class SimulationBank:
 
     @property
     def pilot(self) -> tuple[Tensor, Tensor]:
-        """The first datasets `(P, N, *event)` with their summaries `(P, d_s)`, always kept.
-
-        1,000 of them, or what 64 MB hold; of these the valid ones.
-        """
+        """The first valid datasets `(P, N, *event)`, always kept, with summaries `(P, d_s)`."""
         rows = slice(0, self._store.schema.pilot)
         valid = self._rows("valid", rows)
         x = self._rows("x" if self._store.keep == "data" else "_pilot", rows)
@@ -153,11 +142,7 @@ class SimulationBank:
         return self._store.embedding()
 
     def chunks(self, *, verify: bool = True) -> Iterator[BankChunk]:
-        """Yield what is there, chunk by chunk in order; one of them in memory at a time.
-
-        Arguments:
-            verify: Whether to compare checksums before a chunk is read.
-        """
+        """Yield what is there, one chunk in memory at a time; `verify` compares checksums first."""
         for index in sorted(self._store.records):
             self._check(index, verify=verify)
             rows = slice(*self._store.schema.span(index))

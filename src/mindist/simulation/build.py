@@ -32,15 +32,7 @@ from mindist.minimum_distance import MinimumDistance
 from mindist.schema import Record
 from mindist.simulation.bank import SimulationBank
 from mindist.simulation.calls import Sources, borrowed_globals, draw_prior, draw_seed
-from mindist.simulation.chunk import (
-    Chunk,
-    Embed,
-    Work,
-    probe,
-    probe_packed,
-    simulate_chunk,
-    simulate_packed,
-)
+from mindist.simulation.chunk import Chunk, Embed, Work, packed, probe, simulate_chunk
 from mindist.simulation.jobs import bar, on_cluster, outcomes, terminable
 from mindist.simulation.limited import close_idle, need, one_core, pack
 from mindist.simulation.schema import EMBEDDING_BYTES, Schema, Settings, SimulationError
@@ -139,7 +131,7 @@ class _Build:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What two calls have to agree in to mean the same bank."""
+        """Everything that two calls have to agree in to mean the same bank."""
         rule = self.mds.embedding_settings
         own = rule["representation"]
         name = own if isinstance(own, str) else getattr(own, "__qualname__", type(own).__name__)
@@ -180,17 +172,15 @@ class _Build:
             raise FileExistsError(
                 f"out: {path} exists and is not a simulation bank. Choose a new or an empty folder."
             )
-        given = (self.sources, self.settings)
-        elsewhere = outcomes(probe_packed, [pack(given)], 2) if on_cluster() else None
-        schema = probe(*given) if elsewhere is None else next(elsewhere)
+        if on_cluster():
+            schema = next(outcomes(partial(packed, probe, pack(self.sources)), [self.settings], 2))
+        else:
+            schema = probe(self.sources, self.settings)
         header = {"mindist_version": metadata.version("mindist"), "config": self.config}
         return Writer.create(path, header, asdict(schema))
 
     def _same_functions(self, store: Writer) -> None:
-        """Raise a ValueError unless prior and summary give what they gave on the first chunk.
-
-        To ask the simulator would take time.
-        """
+        """Raise a ValueError unless prior and summary give what they gave on the first chunk."""
         if 0 not in store.records:
             return
         x, s, valid = store.data(0)
@@ -219,7 +209,7 @@ class _Build:
         function: Callable[[int], Chunk] = (
             partial(simulate_chunk, work)
             if alone or not indices
-            else partial(simulate_packed, pack(work))
+            else partial(packed, simulate_chunk, pack(work))
         )
         each = store.schema.chunk * max(EMBEDDING_BYTES, store.schema.bytes_of("x"))
         wave = max(4 * self.workers, WAITING_BYTES // each)
@@ -303,18 +293,14 @@ PROCESS = 400e6  # bytes of a process that has imported torch and mindist, measu
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a bank is expected to take.
-
-    `each` seconds for one dataset in one process were measured on `timed` datasets, for which
-    `failed` draws failed; a mean embedding has `embedding` numbers.
-    """
+    """Time, memory and disk that a bank is expected to take."""
 
     schema: Schema
     workers: int
-    each: float
-    timed: int
-    failed: int
-    embedding: int
+    each: float  # seconds for one dataset in one process, measured
+    timed: int  # on so many datasets,
+    failed: int  # for which so many draws failed
+    embedding: int  # numbers in a mean embedding
     keep_data: bool
 
     @property
@@ -367,7 +353,6 @@ def estimate(
     The arguments are those of `simulate`, without `out` and `progress`.
 
     Example:
-        >>> import numpy as np
         >>> prior = lambda n, rng: rng.normal(size=(n, 1))
         >>> simulator = lambda theta, rng: rng.normal(theta, size=(9, 1))
         >>> print(estimate(prior, simulator, lambda x: x.mean(1), 1_000, n_obs=9))
@@ -395,10 +380,7 @@ def estimate(
 
 
 def _rough(mds: MinimumDistance, event: tuple[int, ...]) -> Embed:
-    """Return an embedding that takes as long as the one to be chosen; nothing else is right of it.
-
-    It sees the observations as they are: what a representation costs is not counted.
-    """
+    """Return an embedding that takes as long as the one to choose, without its representation."""
     source = torch.Generator().manual_seed(0)
     features = FourierFeatures.draw(event, mds.num_features, bandwidth=1.0, generator=source)
     return Embedding(features, features if mds.local else None, None).mean

@@ -1,13 +1,8 @@
 r"""One draw: seeds, a call of the prior, a call of the simulator, and what may come of it.
 
-A prior has `.sample((n,))`, as those of torch and sbi, or is a function of n. A simulator takes one
-theta `(d_theta,)` and gives one dataset `(N, *event)`, or takes `(B, d_theta)` and gives
-`(B, N, *event)`. Functions that name an argument `generator` get a torch generator, `rng` a NumPy
-generator, `n_obs` (or `num_observations`) the number of observations; all others draw from the
-global generators, which are seeded for each call.
-
-Seeds depend on what is drawn, never on who draws it or when: chunk i of a bank with seed S has the
-stream `SeedSequence(S, spawn_key=(i, ...))`, and each attempt at a draw a seed of its own in it.
+`mindist.simulate` says what a prior and a simulator are. Seeds depend on what is drawn, never on
+who draws it or when: chunk i of a bank with seed S has the stream
+`SeedSequence(S, spawn_key=(i, ...))`, and each attempt at a draw a seed of its own in it.
 """
 
 from __future__ import annotations
@@ -32,12 +27,7 @@ MAX_TEXT = 500  # characters of an error's text that are kept
 
 
 def draw_seed(seed: int, *key: int) -> int:
-    """Return a seed of 63 bits for one place in a bank: chunk, attempt, and what is drawn.
-
-    Example:
-        >>> draw_seed(0, 3, 0) == draw_seed(0, 3, 0), draw_seed(0, 3, 0) == draw_seed(0, 3, 1)
-        (True, False)
-    """
+    """Return a seed of 63 bits for one place in a bank: chunk, attempt, and what is drawn."""
     state = np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
 
@@ -54,15 +44,7 @@ def seed_globals(seed: int) -> None:
 
 @contextmanager
 def borrowed_globals() -> Iterator[None]:
-    """Give the global generators back as they were.
-
-    Example:
-        >>> state = torch.get_rng_state()
-        >>> with borrowed_globals():
-        ...     seed_globals(1)
-        >>> torch.equal(state, torch.get_rng_state())
-        True
-    """
+    """Give the global generators back as they were."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
@@ -87,26 +69,20 @@ class Sources:
                 "prior: expected an object with .sample((n,)) or a function of n that gives "
                 f"parameters (n, d_theta), got {type(self.prior).__name__}."
             )
-        for name in ("simulator", "summary"):
-            if not callable(getattr(self, name)):
-                got = type(getattr(self, name)).__name__
-                raise TypeError(f"{name}: expected a function, got {got}.")
+        for name, own in (("simulator", self.simulator), ("summary", self.summary)):
+            if not callable(own):
+                raise TypeError(f"{name}: expected a function, got {type(own).__name__}.")
 
     @property
     def names(self) -> dict[str, str]:
-        """What the three are called, for the record of a bank."""
+        """Names of the three, for the record of a bank."""
         parts = {name: getattr(self, name) for name in ("prior", "simulator", "summary")}
         plain = {name: getattr(part, "func", part) for name, part in parts.items()}  # of a partial
         return {k: str(getattr(v, "__qualname__", type(v).__name__)) for k, v in plain.items()}
 
 
 def draw_prior(prior: Any, num: int, seed: int) -> Any:
-    """Return parameters `(num, d_theta)`, a tensor or an array as the prior gives them.
-
-    Example:
-        >>> draw_prior(lambda n, rng: rng.normal(size=(n, 2)), 3, seed=1).shape
-        (3, 2)
-    """
+    """Return parameters `(num, d_theta)`, a tensor or an array as the prior gives them."""
     seed_globals(seed)
     sample = getattr(prior, "sample", None)
     theta = sample((num,)) if callable(sample) else prior(num, **_named(prior, seed))
@@ -129,17 +105,15 @@ def _named(function: Callable[..., Any], seed: int, n_obs: int | None = None) ->
     except (TypeError, ValueError):  # some functions written in C have no signature
         return {}
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    makers: dict[str, Callable[[], Any]] = {
-        "generator": lambda: torch.Generator().manual_seed(seed),
-        "rng": lambda: np.random.default_rng(seed),
-    }
+    wanted = {name for name, parameter in parameters.items() if parameter.kind in kinds}
+    given: dict[str, Any] = {}
+    if "generator" in wanted:
+        given["generator"] = torch.Generator().manual_seed(seed)
+    if "rng" in wanted:
+        given["rng"] = np.random.default_rng(seed)
     if n_obs is not None:
-        makers |= dict.fromkeys(("n_obs", "num_observations"), lambda: n_obs)
-    return {
-        name: make()
-        for name, make in makers.items()
-        if name in parameters and parameters[name].kind in kinds
-    }
+        given |= dict.fromkeys(wanted & {"n_obs", "num_observations"}, n_obs)
+    return given
 
 
 @dataclass(frozen=True)
@@ -160,7 +134,7 @@ NAN = Problem(NOT_FINITE, "the data hold NaN or infinite values")
 
 @dataclass(frozen=True)
 class Data:
-    """What a simulator returned: `(N, *event)` or `(B, N, *event)`, and whether as NumPy array."""
+    """Datasets of a simulator, `(N, *event)` or `(B, N, *event)`, and whether as NumPy arrays."""
 
     x: NumPy
     numpy: bool
@@ -172,15 +146,7 @@ Caller = Callable[[Any, int, int | None], Data | Problem]
 
 @dataclass(frozen=True)
 class Call:
-    """A simulator and what is expected of it: N, and the shape of one observation if it is known.
-
-    Example:
-        >>> call = Call(lambda theta: np.zeros((2, 3)), n_obs=3, event=())
-        >>> call(np.zeros((2, 1)), seed=0, batch=2).x.shape
-        (2, 3)
-        >>> call(np.zeros((4, 1)), seed=0, batch=4)
-        Problem(kind='wrong shape', error='expected shape (4, 3), got (2, 3)')
-    """
+    """A simulator and what is expected of it: N, and the shape of an observation if it is known."""
 
     simulator: Callable[..., Any]
     n_obs: int

@@ -1,7 +1,4 @@
-r"""One chunk: draw theta, simulate, summarise, embed; what fails is drawn again or marked.
-
-.. math:: \theta_j \sim p(\theta), \quad x^{(j)} \sim p_{\theta_j}, \quad s_j = f(x^{(j)}),
-    \quad \bar z_j = \tfrac1N \textstyle\sum_n z(x_n^{(j)})
+"""One chunk: draw theta, simulate, summarise, embed; what fails is drawn again or marked.
 
 Round r of chunk i draws the parameters of the rows that are still missing from the seed (i, r, 0)
 and simulates row j of them from (i, r, 1 + j), a vectorised batch from (i, r, 0, 1). Nothing
@@ -38,12 +35,14 @@ from mindist.simulation.calls import (
 from mindist.simulation.jobs import end_with_parent
 from mindist.simulation.limited import calling, close_idle, one_core, unpack_once
 from mindist.simulation.schema import (
+    CHUNK_BYTES,
+    CHUNKS,
+    EMBEDDING_BYTES,
     MAX_CHUNK_BYTES,
     Failure,
     Schema,
     Settings,
     SimulationError,
-    chunk_size,
 )
 from mindist.summarise import Summariser
 
@@ -61,16 +60,13 @@ _alone = threading.Lock()  # of the global generators: a Dask worker may have se
 
 @dataclass(frozen=True)
 class Work:
-    """How every chunk of a bank is simulated: what a worker gets, once.
-
-    `embed` is None before it is chosen; `with_data` says whether data are given back as well.
-    """
+    """How every chunk of a bank is simulated: what a worker gets, once."""
 
     sources: Sources
     settings: Settings
     schema: Schema
-    embed: Embed | None
-    with_data: bool
+    embed: Embed | None  # None before it is chosen
+    with_data: bool  # give data back as well
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -91,13 +87,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The datasets of one chunk, and the draws that failed.
-
-    Arrays are "theta" `(b, d_theta)`, "s" `(b, d_s)`, "valid" `(b,)` and, where they are made,
-    "z_bar" `(b, K)` and "x" `(b, N, *event)`. Rows that are not valid are NaN but for theta.
-    """
+    """The datasets of one chunk, and the draws that failed."""
 
     index: int
+    # theta (b, d_theta), s (b, d_s), valid (b,) and, where they are made, z_bar (b, K) and
+    # x (b, N, *event); rows that are not valid are NaN but for theta.
     arrays: dict[str, NumPy]
     failures: tuple[Failure, ...]
     seconds: float
@@ -119,10 +113,10 @@ def simulate_chunk(work: Work, index: int) -> Chunk:
     return Chunk(index, arrays, tuple(rows.failures), time.perf_counter() - start)
 
 
-def simulate_packed(packed: bytes, index: int) -> Chunk:
-    """Simulate one chunk in another process."""
+def packed(function: Callable[[Any, Any], Any], content: bytes, job: Any) -> Any:
+    """Call a function with what was packed for another process, here, and a job."""
     end_with_parent()
-    return simulate_chunk(unpack_once(packed), index)
+    return function(unpack_once(content), job)
 
 
 class _Rows:
@@ -149,18 +143,14 @@ class _Rows:
         while len(missing) and (attempt == 0 or self.work.settings.failures != "report"):
             theta = draw_prior(self.work.sources.prior, len(missing), self._seed(attempt, 0))
             self.arrays["theta"][missing] = checks.as_tensor(theta, "prior").numpy()
-            if not (self.work.schema.vectorised and self._batch(caller, theta, missing, attempt)):
+            seed, count = self._seed(attempt, 0, 1), len(missing)
+            batch = caller(theta, seed, count) if self.work.schema.vectorised else None
+            if isinstance(batch, Data):
+                self._take(batch.x, missing, attempt, [seed] * count, alone=False)
+            else:
                 self._one_by_one(caller, theta, missing, attempt)
             missing = np.flatnonzero(~self.valid)
             attempt += 1
-
-    def _batch(self, caller: Caller, theta: Any, rows: NumPy, attempt: int) -> bool:
-        """Simulate all rows in one call; return False if that gives nothing."""
-        seed = self._seed(attempt, 0, 1)
-        result = caller(theta, seed, len(rows))
-        if isinstance(result, Data):
-            self._take(result.x, rows, attempt, [seed] * len(rows), alone=False)
-        return isinstance(result, Data)
 
     def _one_by_one(self, caller: Caller, theta: Any, rows: NumPy, attempt: int) -> None:
         batch = 1 if self.work.schema.vectorised else None
@@ -191,9 +181,9 @@ class _Rows:
             else:
                 self.in_a_row = 0
         good = [j for j in range(len(rows)) if j not in problems]
-        self.arrays["x"][rows[good]] = x[good].numpy()
-        self.arrays["s"][rows[good]] = s[good].numpy()
-        self.valid[rows[good]] = True
+        kept = rows[good]
+        self.arrays["x"][kept], self.arrays["s"][kept] = x[good].numpy(), s[good].numpy()
+        self.valid[kept] = True
 
     def _fail(self, row: int, attempt: int, problem: Problem, seed: int, *, alone: bool) -> None:
         theta = tuple(self.arrays["theta"][row].tolist())
@@ -240,11 +230,7 @@ def _summaries(summarise: Summariser, x: Tensor) -> tuple[Tensor, dict[int, Prob
 
 
 def probe(sources: Sources, settings: Settings) -> Schema:
-    """Simulate a little and say what the bank will hold; these datasets are thrown away.
-
-    A simulator that is given a few parameter vectors `(B, d_theta)` and returns `(B, N, *event)` is
-    vectorised; any other is called for one dataset at a time.
-    """
+    """Simulate a little, thrown away, and return what the bank will hold."""
     with one_core(), borrowed_globals(), torch.no_grad():
         try:
             call = Call(sources.simulator, settings.n_obs)
@@ -257,7 +243,8 @@ def probe(sources: Sources, settings: Settings) -> Schema:
         s = summarise(x, prefer_numpy=data.numpy)
     parameters = checks.as_tensor(theta, "prior")[0].numpy()
     rows = {"theta": parameters, "s": s[0].cpu().numpy(), "x": x[0].numpy()}
-    size = min(settings.num, settings.chunk or chunk_size(settings.num, rows["x"].nbytes))
+    fits = CHUNK_BYTES // max(rows["x"].nbytes, EMBEDDING_BYTES)
+    size = min(settings.num, settings.chunk or max(1, min(settings.num // CHUNKS, fits)))
     if size * max(row.nbytes for row in rows.values()) > MAX_CHUNK_BYTES:
         raise ValueError(
             f"chunk: expected chunks of at most {MAX_CHUNK_BYTES:,} bytes, got {size} datasets of "
@@ -266,11 +253,6 @@ def probe(sources: Sources, settings: Settings) -> Schema:
     shapes = {name: row.shape for name, row in rows.items()}
     dtypes = {name: str(row.dtype) for name, row in rows.items()}
     return Schema(settings.num, size, batch, bool(summarise.numpy), shapes, dtypes)
-
-
-def probe_packed(packed: bytes) -> Schema:
-    """Do the same in another process."""
-    return probe(*unpack_once(packed))
 
 
 def _first(sources: Sources, settings: Settings, caller: Caller) -> tuple[Any, Data, bool]:
@@ -289,10 +271,7 @@ def _first(sources: Sources, settings: Settings, caller: Caller) -> tuple[Any, D
                 return theta, result, way
             said[way] = (result if isinstance(result, Problem) else NAN).error
     words = {True: "with a batch", False: "with one theta"}
-    errors: dict[str, list[str]] = {}
-    for way, error in said.items():
-        errors.setdefault(error, []).append(words[way])
-    listed = "; ".join(f"{' and '.join(ways)}: {error}" for error, ways in errors.items())
+    listed = "; ".join(f"{words[way]}: {error}" for way, error in said.items())
     raise SimulationError(
         f"simulator: expected datasets (N, *event) for one theta (d_theta,) or (B, N, *event) for "
         f"a batch (B, d_theta), got none in {ATTEMPTS} draws ({listed}). Try it by hand on a draw "

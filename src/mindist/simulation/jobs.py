@@ -33,16 +33,7 @@ def outcomes(
 ) -> Iterator[Outcome]:
     """Yield what a function gives for each job, as they come; processes end when this one stops.
 
-    Arguments:
-        function: Called with one job; in another process, unless there is one worker and no
-            cluster.
-        jobs: What to do; begun in this order.
-        workers: Processes, where no cluster was chosen.
-        wave: How many outcomes may wait in memory, but at least 4 for each process; 16 by default.
-
-    Example:
-        >>> list(outcomes(abs, [-1, -2], workers=1))
-        [1, 2]
+    One worker without a cluster is this process; up to `wave` outcomes may wait in memory.
     """
     if not jobs or (min(workers, len(jobs)) <= 1 and not on_cluster()):
         yield from map(function, jobs)

@@ -34,15 +34,7 @@ GRACE = 1.0  # seconds after the alarm before the process is killed
 
 
 def need(name: str) -> Any:
-    """Import a library that only banks need, or say what to install.
-
-    Example:
-        >>> need("no_such_library")
-        Traceback (most recent call last):
-            ...
-        ImportError: Simulation banks need no_such_library. Install it with: pip install
-        'mindist[bank]'
-    """
+    """Import a library that only banks need, or say what to install."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -55,12 +47,7 @@ def need(name: str) -> Any:
 
 
 def pack(thing: Any) -> bytes:
-    """Return something as bytes for another process of the same user.
-
-    Example:
-        >>> unpack(pack(lambda x: x + 1))(1)
-        2
-    """
+    """Return something as bytes for another process of the same user."""
     pickler = need("cloudpickle")
     try:
         # A process that was started earlier, for another call, may not look for modules where this
@@ -89,16 +76,7 @@ unpack_once = lru_cache(maxsize=1)(unpack)  # for workers, which get the same wi
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Keep torch and the libraries behind NumPy on one thread.
-
-    The last bits of a sum depend on how many threads share it.
-
-    Example:
-        >>> import torch
-        >>> with one_core():
-        ...     torch.get_num_threads()
-        1
-    """
+    """Keep torch and NumPy's libraries on one thread: the last bits of a sum depend on it."""
     with one_thread(), _controller().limit(limits=1):
         yield
 

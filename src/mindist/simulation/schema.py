@@ -1,4 +1,4 @@
-"""What a bank holds: what the caller asked for, what the first simulation showed, what failed.
+"""The content of a bank: what was asked for, what the first simulation showed, what failed.
 
 All of it is written into the bank as JSON, and checked when it is read. A checksum shows damage,
 not good will: the files of a chunk are those that the schema says and no others, wherever else a
@@ -21,9 +21,7 @@ from mindist import checks, storage
 from mindist.schema import Record
 from mindist.simulation.calls import NOT_FINITE, RAISED, TIMED_OUT, WRONG_SHAPE
 
-# A run is cut into about this many chunks: what is lost when it is killed is a hundredth of it for
-# each process, and to write a chunk takes about 50 ms, 5 s in all.
-CHUNKS = 100
+CHUNKS = 100  # about: a killed process loses a hundredth, and writing all of them takes 5 s
 CHUNK_BYTES = 16 * 2**20  # of data or embeddings, several of which are in memory at once
 MAX_CHUNK_BYTES = 2**31  # whatever the caller asks for: a reader has to hold one
 EMBEDDING_BYTES = 4 * 1_024  # of a mean embedding: two kernels with 512 features in float32
@@ -45,7 +43,7 @@ KEEP, FAILURES = ("embedding", "data"), ("redraw", "report", "raise")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the caller asked for: the arguments of `mindist.simulate` that decide the bytes."""
+    """The arguments of `mindist.simulate` that decide the bytes."""
 
     num: int
     n_obs: int
@@ -57,14 +55,12 @@ class Settings:
     vectorised: bool | None = None
 
     def __post_init__(self) -> None:
-        checks.positive(checks.integer(self.num, "num"), "num")
-        checks.positive(checks.integer(self.n_obs, "n_obs"), "n_obs")
+        for name in ("num", "n_obs", *["chunk"] * (self.chunk is not None)):
+            checks.positive(checks.integer(getattr(self, name), name), name)
         if checks.integer(self.seed, "seed") < 0:
             raise ValueError(f"seed: expected a whole number of at least 0, got {self.seed}.")
         checks.choice(self.keep, KEEP, "keep")
         checks.choice(self.failures, FAILURES, "failures")
-        if self.chunk is not None:
-            checks.positive(checks.integer(self.chunk, "chunk"), "chunk")
         if self.time_limit is not None and not 0 < self.time_limit < math.inf:
             raise ValueError(
                 f"time_limit: expected a positive number of seconds or None, got {self.time_limit}."
@@ -81,15 +77,10 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Schema:
-    """Shapes and types of one row of "theta", "s" and "x", as the first simulation showed them.
-
-    A chunk is a unit of work and of storage. Its size is derived from the number of datasets and
-    their bytes, never from a clock, because the bytes of the bank depend on it: each chunk has its
-    own seed.
-    """
+    """Shapes and types of one row of "theta", "s" and "x", as the first simulation showed them."""
 
     num: int
-    chunk: int
+    chunk: int  # a unit of work and of storage; each has its own seed, so that it decides the bytes
     vectorised: bool
     summary_numpy: bool
     shapes: dict[str, tuple[int, ...]]
@@ -97,26 +88,21 @@ class Schema:
 
     @property
     def num_chunks(self) -> int:
-        """How many chunks there are."""
+        """Number of chunks."""
         return -(-self.num // self.chunk)
 
     @property
     def pilot(self) -> int:
-        """How many of the first datasets are kept with their data, whatever else is kept."""
+        """Number of the first datasets that are kept with their data, whatever else is kept."""
         return min(self.num, PILOT, max(1, PILOT_BYTES // self.bytes_of("x")))
 
     @property
     def pilot_chunks(self) -> int:
-        """How many of the first chunks hold them."""
+        """Number of the first chunks, which hold them."""
         return -(-self.pilot // self.chunk)
 
     def span(self, index: int) -> tuple[int, int]:
-        """Return the first row of a chunk, and the one after its last.
-
-        Example:
-            >>> Schema(10, 4, True, False, {}, {}).span(2)
-            (8, 10)
-        """
+        """Return the first row of a chunk, and the one after its last."""
         return index * self.chunk, min(self.num, (index + 1) * self.chunk)
 
     def bytes_of(self, name: str) -> int:
@@ -146,25 +132,8 @@ class Schema:
 
 
 def file_of(name: str, index: int, dim: int = 2) -> str:
-    """Return where in the bank the rows of one chunk are, of an array with `dim` axes.
-
-    Example:
-        >>> file_of("theta", 7)
-        'theta/c.7.0'
-    """
+    """Return where in the bank a chunk of an array with `dim` axes is, such as theta/c.7.0."""
     return f"{name}/c.{index}" + ".0" * (dim - 1)
-
-
-def chunk_size(num: int, dataset_bytes: int) -> int:
-    """Return the datasets in a chunk: a hundredth of the bank, or what 16 MB hold.
-
-    Example:
-        >>> chunk_size(100, 800), chunk_size(100_000, 800), chunk_size(10**6, 800)
-        (1, 1000, 4096)
-        >>> chunk_size(10**6, 2**22)
-        4
-    """
-    return max(1, min(num // CHUNKS, CHUNK_BYTES // max(dataset_bytes, EMBEDDING_BYTES)))
 
 
 class SimulationError(RuntimeError):
@@ -173,21 +142,16 @@ class SimulationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed draw for one row of a bank.
-
-    `attempt` counts draws for this row from 0; `kind` is `"raised"`, `"timed out"`, `"not finite"`
-    or `"wrong shape"`, `error` what was said; `seed` is that of the call of the simulator, which
-    was for this dataset `alone` or for all of its chunk.
-    """
+    """A failed draw for one row of a bank."""
 
     chunk: int
     row: int
-    attempt: int
-    kind: str
-    error: str
+    attempt: int  # counts draws for this row from 0
+    kind: str  # "raised", "timed out", "not finite" or "wrong shape"
+    error: str  # what was said
     theta: tuple[float | None, ...]
-    seed: int
-    alone: bool
+    seed: int  # of the call of the simulator,
+    alone: bool  # which was for this dataset alone, or for all of its chunk
 
     def record(self) -> dict[str, Any]:
         """Return JSON values; parameters that are not finite are null."""
@@ -207,12 +171,7 @@ class Failure:
 
 
 def describe(failures: Sequence[Failure]) -> str:
-    """Say how many draws failed, of each kind.
-
-    Example:
-        >>> describe([Failure(0, 3, 0, "raised", "ValueError: no", (1.0,), 7, True)])
-        '1 draw failed: 1 raised an error.'
-    """
+    """Say how many draws failed, of each kind."""
     if not failures:
         return "No draw failed."
     counts = Counter(failure.kind for failure in failures)
@@ -271,16 +230,9 @@ def check_record(folder: Path, index: int, record: Any, schema: Schema, keep: st
     for failure in own.checked("failures", "a list", lambda v: isinstance(v, list)):
         draw = Record(own.file, failure, "failures.")
         draw.only([field.name for field in fields(Failure)])
-        draw.whole("chunk", index, index)
-        draw.whole("row", first, last - 1)
-        draw.whole("attempt")
-        draw.word("kind", tuple(KINDS))
-        draw.word("error")
-        draw.whole("seed", most=2**64)
-        draw.flag("alone")
-        draw.checked("theta", "parameters", lambda v: isinstance(v, list) and len(v) == dim)
-        draw.checked("theta", "numbers or null", lambda v: all(map(_finite_or_none, v)))
-
-
-def _finite_or_none(value: Any) -> bool:
-    return value is None or (type(value) is float and math.isfinite(value))
+        draw.whole("chunk", index, index), draw.whole("row", first, last - 1)
+        draw.whole("attempt"), draw.whole("seed", most=2**64)
+        draw.word("kind", tuple(KINDS)), draw.word("error"), draw.flag("alone")
+        said = f"{dim} numbers or null"
+        draw.checked("theta", said, lambda v: isinstance(v, list) and len(v) == dim)
+        draw.checked("theta", said, lambda v: all(n is None or type(n) is float for n in v))

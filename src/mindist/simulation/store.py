@@ -62,11 +62,7 @@ class BankLockedError(RuntimeError):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a bank, the file `.NAME.lock` beside it, or say who does.
-
-    The system releases the lock when its process ends, however it ends. Who holds it is said in
-    `.NAME.writer`, because on Windows nobody else reads a file that is locked.
-    """
+    """Hold the lock of a bank, `.NAME.lock` beside it, or say who does (from `.NAME.writer`)."""
     from filelock import FileLock, Timeout
 
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -214,12 +210,7 @@ def _unfit(file: Path, size: int) -> str:
 def frame_size(head: bytes) -> int | None:
     """Return how many bytes zstd data say that they are decompressed; None if they do not say.
 
-    Section 3.1.1.1 of RFC 8878: a byte of flags, a window unless it is one segment, the number of a
-    dictionary, the size.
-
-    Example:
-        >>> frame_size(ZSTD + bytes([0x20, 64]))
-        64
+    Section 3.1.1.1 of RFC 8878: flags, a window unless it is one segment, a dictionary, the size.
     """
     if head[:4] != ZSTD or len(head) < 6:
         return None
@@ -240,16 +231,12 @@ def _create(folder: Path, shape: tuple[int | None, ...], dtype: Any, **options: 
 
 def _create_rows(folder: Path, layout: Layout) -> None:
     """Make an array with some rows in each file; rows that nobody wrote are NaN or False."""
-    _create(
-        folder,
-        layout.shape,
-        layout.dtype,
-        chunks=(layout.chunk, *layout.shape[1:]),
-        fill_value=False if layout.dtype == "bool" else math.nan,
-        chunk_key_encoding={"name": "default", "separator": "."},
-        # A file for every chunk, also of zeros: what is not there was never written.
-        config={"write_empty_chunks": True},
-    )
+    shape, chunk, dtype = layout
+    options = {"chunks": (chunk, *shape[1:]), "fill_value": dtype != "bool" and math.nan}
+    names = {"name": "default", "separator": "."}
+    # A file for every chunk, also of zeros: what is not there was never written.
+    config = {"write_empty_chunks": True}
+    _create(folder, shape, dtype, **options, chunk_key_encoding=names, config=config)
 
 
 # ------------------------------------------------------------------------------- the bank
