@@ -68,7 +68,8 @@ class Source(NamedTuple):
     read: Callable[[], Iterator[NDArray[Any]]]
 
 
-class ObservedBatch(NamedTuple):
+@dataclass(frozen=True)
+class ObservedBatch:
     """Datasets `(B, N, *event)` of one length, and which of all datasets they are."""
 
     index: tuple[int, ...]
