@@ -175,6 +175,10 @@ def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Dra
 
 def _at_summaries(queries: Queries, s: Conditions, num_samples: int, seed: int) -> Draws:
     """Draw at the summaries of B datasets, without rejection where it comes to nothing."""
+
+    def part(which: Tensor) -> Conditions:
+        return Conditions(s.s[which], s.uncertain[which], s.around[which])
+
     budget = Budget(MAX_DRAWS)
     with seeded(seed, s.s.device):
         drawn = queries.draw(num_samples, s, budget)
@@ -182,11 +186,11 @@ def _at_summaries(queries: Queries, s: Conditions, num_samples: int, seed: int) 
         return Draws(drawn.samples.float(), drawn.obtained)  # TabPFN's are float64
     short, inside = drawn.obtained < num_samples, drawn.obtained.clone()
     keep = Budget(MAX_DRAWS, reject=False)
-    free = queries.sample((num_samples,), s[short], keep, seed=seed).float()
+    free = queries.sample((num_samples,), part(short), keep, seed=seed).float()
     samples = free.new_empty(num_samples, len(s), free.shape[-1])
     samples[:, short] = free
     if not short.all():
-        rest = _at_summaries(queries, s[~short], num_samples, seed)
+        rest = _at_summaries(queries, part(~short), num_samples, seed)
         samples[:, ~short], inside[~short] = rest.samples, rest.num_inside
     return Draws(samples, inside)
 

@@ -5,7 +5,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -50,7 +50,8 @@ def get_npe(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
 def _posterior(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
     task, noisy = make_task(bank), recipe.method == "nnpe"
     npe = get_npe(store, bank, recipe) if noisy and recipe.learned_summary else None
-    options, more = options_of(bank, recipe, npe=npe), {}
+    options = options_of(bank, recipe, npe=npe)
+    more: dict[str, Any] = {}
     if noisy:
         size = task.dim_summary
         more["embedding_net"] = Squash(Standardiser(torch.zeros(size), torch.ones(size)))
@@ -59,8 +60,8 @@ def _posterior(store: Store, bank: BankSpec, recipe: Recipe) -> NeuralPosterior:
 
     def make(path: Path) -> None:
         trained = cast(NeuralPosterior, METHODS[recipe.method](task, simulate_bank(bank), options))
-        own = not noisy and isinstance(trained.summary, EmbeddingSummary)
-        estimator, summary = options.training.density_estimator, trained.summary if own else None
+        estimator, found = options.training.density_estimator, trained.summary
+        summary = found if isinstance(found, EmbeddingSummary) and not noisy else None
         save_posterior(path, trained.posterior, density_estimator=estimator, summary=summary)
 
     def load(path: Path) -> NeuralPosterior:
