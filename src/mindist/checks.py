@@ -43,12 +43,7 @@ def shown(value: Any) -> str:
 
 
 def integer(value: Any, name: str) -> int:
-    """Return a whole number of any integer type.
-
-    Example:
-        >>> integer(np.int64(3), "seed"), integer(torch.tensor(3), "seed")
-        (3, 3)
-    """
+    """Return a whole number of any integer type."""
     try:
         return operator.index(value)
     except TypeError:
@@ -62,16 +57,7 @@ def number(
     fits: Callable[[float], bool] = lambda _: True,
     then: str = "",
 ) -> float:
-    """Return a real number of any type: not text, not None, not True, not an array of several.
-
-    Example:
-        >>> number(np.float32(0.5), "alpha"), number(torch.tensor(2), "alpha")
-        (0.5, 2.0)
-        >>> number("5%", "alpha")
-        Traceback (most recent call last):
-            ...
-        TypeError: alpha: expected a number, got '5%'.
-    """
+    """Return a real number of any type: not text, not None, not True, not an array of several."""
     try:
         if isinstance(value, str | bytes | bool | np.bool_):
             raise TypeError
@@ -138,14 +124,7 @@ def choice_or(
 
 
 def device(value: Any, name: str = "device") -> torch.device:
-    """Return a device of torch that this machine has.
-
-    Example:
-        >>> device("gpu")
-        Traceback (most recent call last):
-            ...
-        ValueError: device: expected a device of torch such as 'cpu', 'cuda' or 'cuda:1', got 'gpu'.
-    """
+    """Return a device of torch that this machine has."""
     try:
         made = torch.device(value)
     except (RuntimeError, TypeError):
@@ -160,12 +139,7 @@ def device(value: Any, name: str = "device") -> torch.device:
 
 
 def as_tensor(value: Any, name: str) -> Tensor:
-    """Return a floating-point tensor from a tensor or a NumPy array.
-
-    Example:
-        >>> as_tensor(np.array([1, 2]), "x")
-        tensor([1., 2.])
-    """
+    """Return a floating-point tensor from a tensor or a NumPy array."""
     if isinstance(value, np.ndarray):
         if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
             got = f"{int(value.mask.sum())} masked"

@@ -208,14 +208,9 @@ class MinimumDistance:
         512 random Fourier features at the median bandwidth; an MLP decoder (2 x 256, Adam);
         L-BFGS with line search from the observed summary; threshold from 5% of the simulations.
 
-        Arguments:
-            summary: As for `MinimumDistance`, like bandwidth, alpha, seed and device.
-            variant: `"rf"`, the method; `"dec"`, MDS-Dec with a neural spline flow and Adam;
-                `"kl"`, the same flow with the KL divergence, which is not robust.
-            bandwidth: For the paper's bandwidth ablation.
-            alpha: Level of the detection.
-            seed: Seed of everything random.
-            device: Where to compute.
+        Arguments are as for `MinimumDistance`, and `variant`: `"rf"`, the method; `"dec"`, MDS-Dec
+        with a neural spline flow and Adam; `"kl"`, the same flow with the KL divergence, which is
+        not robust.
         """
         decoder, options = PAPER_VARIANTS[checks.choice(variant, tuple(PAPER_VARIANTS), "variant")]
         return cls(
@@ -242,18 +237,14 @@ class MinimumDistance:
         """Learn the decoder and the null distances from simulated datasets.
 
         Arguments:
-            x: Simulated datasets `(M, N, *event)`, or an iterable of chunks of them (or of pairs
-                of a chunk and its summaries), which are read once. With the closed-form decoder
-                memory does not grow with their number: at most 20,000 summaries and embeddings are
-                kept, a uniform sample. The representation, the bandwidth and the length-scale of
-                the decoder are chosen on a random sample of an array, on the leading datasets of an
-                iterator, which therefore has to come in random order. Decoders that need several
-                passes keep the summaries and embeddings of all.
-                Or a bank of simulations on disk, read chunk by chunk: its embeddings are used as
-                they are if they were made with what this estimator chooses on the bank's pilot;
-                otherwise its data, if they were kept, are embedded anew. The result is that of an
-                iterator over the same datasets. The flow decoder needs the data; the MLP decoder
-                keeps the embeddings of all (4 GB for a million datasets and 1,024 features).
+            x: Simulated datasets `(M, N, *event)`; an iterable of chunks of them, or of pairs of a
+                chunk and its summaries, in random order and read once; or a bank of simulations on
+                disk, read chunk by chunk. With the closed-form decoder memory does not grow with
+                their number: a uniform sample of 20,000 summaries and embeddings is kept. The MLP
+                decoder keeps those of all (4 GB for a million datasets and 1,024 features). The
+                embeddings of a bank are used if they were made with what this estimator chooses on
+                its pilot; otherwise its data, if they were kept, are embedded anew. The flow
+                decoder needs the data.
             s: Their summaries `(M, d_s)`, if they are known already.
             progress: Whether to show progress bars.
 
@@ -282,15 +273,11 @@ class MinimumDistance:
         return self
 
     def choose_embedding(self, x: Array, s: Array | None = None) -> Embedding:
-        """Return the embedding that `fit` would choose on a sample of simulations.
+        """Return the embedding that a fit to an iterator that leads with this sample would choose.
 
         Arguments:
             x: Simulated datasets `(M, N, *event)`, in random order; 1,000 of them are enough.
             s: Their summaries `(M, d_s)`, if they are known already.
-
-        Returns:
-            Representation, bandwidths and features, on the estimator's device, as in a fit to an
-            iterator that leads with this sample.
 
         Example:
             >>> x = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
@@ -420,13 +407,11 @@ class MinimumDistance:
             datasets are left out, and listed with their index in its `report`.
 
         Example:
-            >>> x = torch.randn(600, 20, 2, generator=torch.Generator().manual_seed(0))
+            >>> x = torch.randn(600, 20, 2)
             >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16, bandwidth=1.0).fit(x)
-            >>> stream = mds.adapt_stream([x[0], x[1, :9], x[2] + torch.nan, x[3] + 3])
-            >>> [(index, result.s_star.shape) for index, result in stream]
-            [(0, torch.Size([2])), (1, torch.Size([2])), (3, torch.Size([2]))]
-            >>> stream.report.total, [failure.index for failure in stream.report.failures]
-            (4, [2])
+            >>> stream = mds.adapt_stream([x[0], x[1, :9], x[2] + torch.nan, x[3]])
+            >>> [index for index, _ in stream], stream.report.failed
+            ([0, 1, 3], 1)
         """
         return AdaptationStream(partial(self.adapt, force=force), datasets, self.event_shape)
 
@@ -522,22 +507,18 @@ class MinimumDistance:
     def _fitted(self) -> Fitted:
         if not hasattr(self, "fitted_"):
             raise RuntimeError(
-                "This MinimumDistance is not fitted. Call fit(x) with simulated "
-                "datasets of shape (M, N, *event) first."
+                "This MinimumDistance is not fitted. Call fit(x) with simulated datasets of shape "
+                "(M, N, *event) first."
             )
         return self.fitted_
 
     def __repr__(self) -> str:
-        decoder = type(self.decoder).__name__
-        head = (
-            f"MinimumDistance(decoder={decoder}, solver={self.search.solver!r}, alpha={self.alpha}"
-        )
-        if not hasattr(self, "fitted_"):
-            return f"{head}, not fitted)"
-        shape = tuple(self.event_shape)
-        return (
-            f"{head}, fitted to datasets of {self.fitted_.num_obs} observations of shape {shape})"
-        )
+        state = "not fitted"
+        if hasattr(self, "fitted_"):
+            num, shape = self.fitted_.num_obs, tuple(self.event_shape)
+            state = f"fitted to datasets of {num} observations of shape {shape}"
+        decoder, solver = type(self.decoder).__name__, self.search.solver
+        return f"MinimumDistance({decoder=!s}, {solver=}, alpha={self.alpha}, {state})"
 
 
 def _is_decoder(value: Any) -> bool:
@@ -546,12 +527,7 @@ def _is_decoder(value: Any) -> bool:
 
 
 def _blocks(num: int, size: int) -> list[tuple[int, int]]:
-    """Split datasets into ranges of at most `size`, balanced over threads where that pays.
-
-    Example:
-        >>> _blocks(7, 3), _blocks(0, 3)
-        ([(0, 3), (3, 6), (6, 7)], [(0, 0)])
-    """
+    """Split datasets into ranges of at most `size`, balanced over threads where that pays."""
     threads = min(torch.get_num_threads(), max(1, num // WORTH_A_THREAD))
     parts = -(-num // size)
     length = -(-num // max(1, -(-parts // threads) * threads))
