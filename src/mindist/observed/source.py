@@ -70,7 +70,12 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class ObservedBatch:
-    """Datasets `(B, N, *event)` of one length, and which of all datasets they are."""
+    """Datasets `(B, N, *event)` of one length, and which of all datasets they are.
+
+    Example:
+        >>> ObservedBatch((0, 2), torch.zeros(2, 9, 1)).index
+        (0, 2)
+    """
 
     index: tuple[int, ...]
     x: Tensor

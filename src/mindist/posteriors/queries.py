@@ -59,6 +59,9 @@ class Conditions:
     def __len__(self) -> int:
         return len(self.s)
 
+    def __getitem__(self, which: Tensor) -> Conditions:
+        return Conditions(self.s[which], self.uncertain[which], self.around[which])
+
 
 class AveragedComponent:
     """One density, averaged over J summaries, in one row `(J * d_s,)` for each dataset."""
