@@ -24,7 +24,7 @@ from torch import Tensor
 from mindist.adaptation.starts import Cloud
 from mindist.protocols import CosineDecoder, Decoder
 from mindist.solvers import gauss_newton
-from mindist.solvers.newton import Quadratic
+from mindist.solvers.newton import Model, Quadratic
 
 # The largest share of the objective that a last step may be predicted to gain, by Newton's Hessian
 # and by that of Gauss and Newton.
@@ -95,16 +95,24 @@ class Cosines:
         products = (frequency.T[..., None] * frequency.T[:, None]).flatten(1)
         return cls(frequency, phase, mixing, slopes, products)
 
-    def quadratic(self, s: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return :math:`|r|^2`, products of Jacobians, g, and what is left of H, at `(n, d_s)`."""
+    def quadratic(self, s: Tensor, pull: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return :math:`|r|^2 - |t|^2`, products of Jacobians, g, and what is left of H.
+
+        At summaries `(n, d_s)` with targets t known by their products :math:`A t`, `(n, P)`.
+        """
         angle = torch.addmm(self.phase, s, self.frequency)
         c, sine = angle.cos(), angle.sin_()
-        r = torch.addmm(target, c, self.mixing, beta=-1)
-        force = r @ self.mixing.T
-        J = (sine @ self.slopes).unflatten(1, (s.shape[1], -1))
+        force = torch.addmm(pull, c, self.gram, beta=-1)
+        F = torch.linalg.vecdot(c, force - pull)
+        J = (sine @ self.slopes).view(*s.shape, -1)
         g = (sine.mul_(force) @ self.frequency.T).neg_()
         rest = (c.mul_(force) @ self.products).neg_().view(*s.shape, s.shape[1])
-        return torch.linalg.vecdot(r, r), J @ J.mT, g, rest
+        return F, J @ J.mT, g, rest
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """:math:`A A^T`, `(P, P)`: the force in one product, without the residual."""
+        return self.mixing @ self.mixing.T
 
     def __call__(self, s: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the embeddings less the bias at `(n, d_s)`, `(n, K)`, by a product in `dtype`."""
@@ -179,10 +187,15 @@ class EmbeddingDistance:
         return self.z_bar - self.decoder.bias
 
     @cached_property
-    def precision(self) -> Tensor:
-        """The matrix of the term that keeps near the cloud, `(B, d_s, d_s)`."""
-        assert self.cloud is not None
-        return self.stay * (self.cloud.whitener.mT @ self.cloud.whitener)
+    def parts(self) -> tuple[Tensor, ...]:
+        """Each dataset's share of the model: offset times mixing, its square, and the cloud's."""
+        assert self.cosines is not None
+        offset = self.offset
+        parts = (offset @ self.cosines.mixing.T, torch.linalg.vecdot(offset, offset))
+        if self.cloud is None:
+            return parts
+        whitener = self.cloud.whitener
+        return *parts, self.cloud.centre, self.stay * (whitener.mT @ whitener)
 
     @cached_property
     def target(self) -> Tensor:
@@ -206,22 +219,33 @@ class EmbeddingDistance:
         """Share of the objective below which `damped_newton` takes a last step."""
         return GAUSS if self.cosines is None else NEWTON
 
-    def quadratic(self, s: Tensor, problem: Tensor) -> Quadratic:
-        """Return the objective `(n,)` with a quadratic model of it, for `damped_newton`.
+    def model(self, owner: Tensor) -> Model:
+        """Return the objective with a quadratic model of it, for `damped_newton`.
 
-        For a basis of cosines the Hessian is exact, up to directions, where it is positive
-        definite; otherwise it is that of Gauss and Newton.
+        Problem i is that of dataset `owner[i]`. For a basis of cosines the Hessian is exact where
+        it is positive definite, up to directions; otherwise it is that of Gauss and Newton.
         """
-        if self.cosines is None:
-            return gauss_newton(*self.residual(s, problem))
-        F, A, g, rest = self.cosines.quadratic(s, self.offset[problem])
-        if self.cloud is not None:
-            offset, P = s - self.cloud.centre[problem], self.precision[problem]
-            pull = (P @ offset[..., None]).squeeze(-1)
-            F, A, g = F + torch.linalg.vecdot(offset, pull), A + P, g + pull
-        exact = A + rest
-        _, failed = torch.linalg.cholesky_ex(exact)
-        return F, torch.where((failed == 0)[:, None, None], exact, A), g
+        last: tuple[Tensor, ...] = ()
+
+        def quadratic(s: Tensor, problem: Tensor) -> Quadratic:
+            nonlocal last
+            if self.cosines is None:
+                return gauss_newton(*self.residual(s, owner[problem]))
+            if not last or last[0] is not problem:  # gather only when problems have left
+                last = (problem, *(part[owner[problem]] for part in self.parts))
+            F, A, g, rest = self.cosines.quadratic(s, last[1])
+            F = F + last[2]
+            if self.cloud is not None:
+                offset, P = s - last[3], last[4]
+                pull = (P @ offset[..., None]).squeeze(-1)
+                F, A, g = F + torch.linalg.vecdot(offset, pull), A + P, g + pull
+            exact = A + rest
+            failed = torch.linalg.cholesky_ex(exact).info
+            if failed.any():
+                exact = torch.where((failed == 0)[:, None, None], exact, A)
+            return F, exact, g
+
+        return quadratic
 
     def residual(self, s: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
         """Residuals `(n, r)` and Jacobians `(n, r, d_s)`; r is the rank, plus d_s with a cloud."""

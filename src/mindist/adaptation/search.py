@@ -31,7 +31,6 @@ from mindist.solvers import (
     gradient_descent,
     lbfgs,
 )
-from mindist.solvers.newton import Quadratic
 
 SOLVERS = ("levenberg-marquardt", "lbfgs", "gradient-descent", "adam")
 DIVERGENCES = ("mmd", "kl")
@@ -399,12 +398,10 @@ def _in_blocks(objective: EmbeddingDistance, starts: Tensor, dataset: Tensor) ->
     """Damped Newton steps over all problems, a bounded number of Jacobians at a time."""
     parts, weight = [], objective.decoder.weight
     size = max(1, BLOCK_BYTES // (starts.shape[1] * sum(weight.shape) * 8))
-    for block, owners in zip(starts.split(size), dataset.split(size), strict=True):
-
-        def model(s: Tensor, problem: Tensor, owners: Tensor = owners) -> Quadratic:
-            return objective.quadratic(s, owners[problem])
-
-        parts.append(damped_newton(model, block, tolerance=objective.tolerance))
+    for block, owner in zip(starts.split(size), dataset.split(size), strict=True):
+        parts.append(damped_newton(objective.model(owner), block, tolerance=objective.tolerance))
+    if len(parts) == 1:
+        return parts[0]
     joined = (torch.cat([getattr(p, f) for p in parts]) for f in Solution.__dataclass_fields__)
     return Solution(*joined)
 

@@ -147,13 +147,15 @@ def damped_newton(
     status = torch.where(finite, SolverStatus.MAX_ITERATIONS, SolverStatus.NONFINITE)
     iterations = torch.zeros_like(every)
     damping, growth = torch.full_like(F, INITIAL_DAMPING), torch.full_like(F, 2.0)
-    batch = _Batch(every, value, F, A, g, damping, growth)[finite]
+    batch = _Batch(every, start, F, A, g, damping, growth)
+    if not finite.all():
+        batch = batch[finite]
 
-    def end(rows: Tensor, code: SolverStatus | Tensor, count: int) -> None:
+    def end(rows: Tensor, s: Tensor, code: SolverStatus | Tensor, count: int) -> None:
         """Write down where some problems of the batch ended, and leave them out of it."""
         nonlocal batch
         ended = batch.problem[rows]
-        value[ended], objective[ended], status[ended] = batch.s[rows], batch.F[rows], code
+        value[ended], objective[ended], status[ended] = s[rows], batch.F[rows], code
         iterations[ended] = count
         batch = batch[~rows]
 
@@ -166,35 +168,35 @@ def damped_newton(
         # goes on until the damping is exhausted.
         small = (predicted <= tolerance * batch.F) & (batch.damping <= 1)
         if small.any():
-            batch.s = torch.where(small[:, None], batch.s + step, batch.s)
-            end(small, SolverStatus.CONVERGED, count)
+            end(small, batch.s + step, SolverStatus.CONVERGED, count)
             step, predicted = step[~small], predicted[~small]
             if not batch.problem.numel():
                 break
         code = _advance(batch, model, step, predicted)
-        if (code >= 0).any():
-            end(code >= 0, code[code >= 0], count)
+        if code is not None and (code >= 0).any():
+            end(code >= 0, batch.s, code[code >= 0], count)
     value[batch.problem], objective[batch.problem] = batch.s, batch.F
     iterations[batch.problem] = max_iterations
     return Solution(value, objective, status, iterations)
 
 
-def _advance(batch: _Batch, model: Model, step: Tensor, predicted: Tensor) -> Tensor:
+def _advance(batch: _Batch, model: Model, step: Tensor, predicted: Tensor) -> Tensor | None:
     """Try one step of every problem, in place; a status code where it ended, -1 elsewhere."""
     trial = batch.s + step
     F, A, g = model(trial, batch.problem)
-    gain = torch.where(_finite(F, A, g), (batch.F - F) / predicted, -1.0).nan_to_num(-1.0)
+    # Where F is finite but its model is not, no further step is, and the search stalls there.
+    gain = ((batch.F - F) / predicted).nan_to_num(-1.0)
+    batch.damping, batch.growth = update_damping(gain, batch.damping, batch.growth)
     accepted = gain > 0
-    code = torch.full_like(batch.problem, -1)
     if accepted.all():
         batch.s, batch.F, batch.A, batch.g = trial, F, A, g
-    else:
-        batch.s = torch.where(accepted[:, None], trial, batch.s)
-        batch.F = torch.where(accepted, F, batch.F)
-        batch.A = torch.where(accepted[:, None, None], A, batch.A)
-        batch.g = torch.where(accepted[:, None], g, batch.g)
-        code[(predicted <= NEGLIGIBLE * batch.F) & ~accepted] = SolverStatus.CONVERGED
-    batch.damping, batch.growth = update_damping(gain, batch.damping, batch.growth)
+        return None
+    batch.s = torch.where(accepted[:, None], trial, batch.s)
+    batch.F = torch.where(accepted, F, batch.F)
+    batch.A = torch.where(accepted[:, None, None], A, batch.A)
+    batch.g = torch.where(accepted[:, None], g, batch.g)
+    code = torch.full_like(batch.problem, -1)
+    code[(predicted <= NEGLIGIBLE * batch.F) & ~accepted] = SolverStatus.CONVERGED
     code[batch.damping > MAX_DAMPING] = SolverStatus.STALLED
     return code
 
