@@ -23,13 +23,6 @@ class Summariser:
         summary: The user's function, `(B, N, *event)` to `(B, d_s)`.
         numpy: Whether it wants NumPy arrays; None to find out at the first call.
         dim: d_s, if it is known already.
-
-    Example:
-        >>> summarise = Summariser(lambda x: np.median(x, axis=1))
-        >>> summarise(torch.tensor([[[1.0], [2.0], [9.0]]]))
-        tensor([[2.]])
-        >>> summarise.numpy
-        True
     """
 
     def __init__(self, summary: Summary, numpy: bool | None = None, dim: int | None = None) -> None:

@@ -23,10 +23,6 @@ def each_in_a_thread(work: Callable[[Share], Result], shares: Sequence[Share]) -
     Small tensor operations are no faster on two threads: whole pieces side by side are. One piece,
     or all where torch has one thread, is done in the calling thread. The threads end with the call:
     a forked process inherits none.
-
-    Example:
-        >>> each_in_a_thread(lambda n: n * torch.ones(2), [1, 2])
-        [tensor([1., 1.]), tensor([2., 2.])]
     """
     size = torch.get_num_threads()
     if min(size, len(shares)) < 2:
@@ -51,14 +47,6 @@ def one_thread() -> Iterator[None]:
     For operations of microseconds a second thread gains little; on a busy machine, where a waiting
     thread may have lost its core, it makes them ten to a hundred times slower. The setting is the
     process's: where blocks of several Python threads overlap, the last one to end gives it back.
-
-    Example:
-        >>> before = torch.get_num_threads()
-        >>> with one_thread():
-        ...     torch.get_num_threads()
-        1
-        >>> torch.get_num_threads() == before
-        True
     """
     with _lock:
         _inside.append(_inside[0] if _inside else torch.get_num_threads())

@@ -44,11 +44,6 @@ class Embedding:
         features: Random Fourier features of the wide kernel.
         local: Those of the local kernel, or None where the wide one serves.
         representation: What the kernels see of an observation; None for the observation itself.
-
-    Example:
-        >>> wide = FourierFeatures.draw((2,), 4, bandwidth=1.0, generator=torch.Generator())
-        >>> Embedding(wide, None, None).mean(torch.zeros(3, 7, 2)).shape
-        torch.Size([3, 4])
     """
 
     features: FourierFeatures
@@ -112,14 +107,7 @@ class Embedding:
         return seen.reshape(*seen.shape[:-1], *self.features.event_shape)
 
     def state(self) -> State:
-        """Return plain values and tensors that rebuild it, but no function as representation.
-
-        Example:
-            >>> wide = FourierFeatures.draw((2,), 4, bandwidth=1.5, generator=torch.Generator())
-            >>> config, tensors = Embedding(wide, None, None).state()
-            >>> config, list(tensors)
-            ({'event_shape': [2], 'fitted_bandwidth': 1.5}, ['features.weight'])
-        """
+        """Return plain values and tensors that rebuild it, but no function as representation."""
         config: dict[str, Any] = {
             "event_shape": list(self.features.event_shape),
             "fitted_bandwidth": self.features.bandwidth,
@@ -160,11 +148,6 @@ def local_multiple(seen: Tensor, bandwidth: float) -> float | None:
     Arguments:
         seen: Represented datasets `(M, N, D)`.
         bandwidth: That of the wide kernel.
-
-    Example:
-        >>> x = torch.tensor([[[0.0], [1.0]]])
-        >>> local_multiple(x, 1.0), local_multiple(x, 2.0), local_multiple(x, 0.5)
-        (0.7, 0.35, None)
     """
     first = seen[:200, :50].double()
     num = first.shape[1]
@@ -187,11 +170,6 @@ def first_difference(stored: State, wanted: State) -> str | None:
     Arguments:
         stored: The `state()` of what embedded a simulation bank.
         wanted: That of what the estimator would embed with.
-
-    Example:
-        >>> few, many = ({"features.weight": torch.ones(2, half)} for half in (2, 4))
-        >>> first_difference(({"fitted_bandwidth": 1.0}, few), ({"fitted_bandwidth": 1.0}, many))
-        'num_features (4 in the bank, 8 here)'
     """
     (config, tensors), (other, others) = stored, wanted
 

@@ -123,12 +123,6 @@ def squared_distances(x: Tensor, y: Tensor, unit: float) -> Tensor:
     As :math:`\|x\|^2 + \|y\|^2 - 2 x^\top y` about the mean of y, a matrix product and ten times
     faster in many dimensions, but only where no point is so far that the rounding of its square
     matters next to `unit` squared.
-
-    Example:
-        >>> x = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
-        >>> squared_distances(x, x, unit=1.0)
-        tensor([[ 0., 25.],
-                [25.,  0.]], dtype=torch.float64)
     """
     x, y = x.double(), y.double()
     centre = y.detach().mean(-2, keepdim=True)
@@ -176,12 +170,7 @@ def median_distance(x: Tensor, generator: torch.Generator) -> float:
 
 
 def power_of_two(size: float) -> float:
-    """Return the power of two below a size, by which a division is exact; 1 for a size of 0.
-
-    Example:
-        >>> power_of_two(5.0), power_of_two(1e-30) == 2.0**-100, power_of_two(0.0)
-        (4.0, True, 1.0)
-    """
+    """Return the power of two below a size, by which a division is exact; 1 for a size of 0."""
     return math.ldexp(1.0, math.frexp(size)[1] - 1) if 0 < size < math.inf else 1.0
 
 
@@ -226,10 +215,6 @@ def parse_bandwidth(rule: float | str) -> float:
     """Return the number in a bandwidth rule: the bandwidth, or the multiple of the median.
 
     NaN for an efficiency, whose multiple only simulations tell.
-
-    Example:
-        >>> parse_bandwidth(2), parse_bandwidth("0.5 median"), parse_bandwidth("95% efficient")
-        (2.0, 0.5, nan)
     """
     if isinstance(rule, str):
         if efficiency_share(rule) is not None:
@@ -244,12 +229,7 @@ def parse_bandwidth(rule: float | str) -> float:
 
 
 def efficiency_share(rule: float | str) -> float | None:
-    """Return the share in a rule such as `"95% efficient"`, in (0, 1); None for other rules.
-
-    Example:
-        >>> efficiency_share("95% efficient"), efficiency_share("median")
-        (0.95, None)
-    """
+    """Return the share in a rule such as `"95% efficient"`, in (0, 1); None for other rules."""
     match = re.fullmatch(rf"\s*({NUMBER})\s*%\s*efficient\s*", str(rule))
     if match is None:
         return None

@@ -57,12 +57,6 @@ class Range:
     Arguments:
         lo: Lower ends `(D,)`, float64.
         hi: Upper ends `(D,)`, float64.
-
-    Example:
-        >>> clamp = Range.of(torch.tensor([[0.0, 5.0], [2.0, 5.0]]))
-        >>> clamp(torch.tensor([[1.5, 5.5], [1e6, -1e6]]))
-        tensor([[1.5000, 5.5000],
-                [3.0000, 3.0000]])
     """
 
     lo: Annotated[Tensor, "D"]
@@ -154,13 +148,7 @@ class StoredRepresentation(Representation):
 
 @dataclass(frozen=True)
 class Identity(StoredRepresentation):
-    """The observation itself, flattened and clamped.
-
-    Example:
-        >>> Identity.of(torch.tensor([[0.0, 2.0]]))(torch.tensor([1.5, 1e6]))
-        tensor([[1.5000],
-                [3.0000]])
-    """
+    """The observation itself, flattened and clamped."""
 
     name = "identity"
 
@@ -177,10 +165,6 @@ class Standardised(StoredRepresentation):
     Arguments:
         centre: Means `(D,)`, float64.
         scale: Standard deviations `(D,)`, float64.
-
-    Example:
-        >>> Standardised.of(torch.tensor([[0.0, 2.0]]))(torch.tensor([2.5]))
-        tensor([[1.5000]])
     """
 
     centre: Annotated[Tensor, "D"]
@@ -204,11 +188,6 @@ class SignedLog(StoredRepresentation):
     Arguments:
         unit: c, one number: the median of :math:`|x|` over simulations, their mean if that is 0,
             and 1 if that is 0 too.
-
-    Example:
-        >>> SignedLog.of(torch.tensor([[1.0, 2.0, 100.0]]))(torch.tensor([2.0, 100.0]))
-        tensor([[0.8814],
-                [4.6053]])
     """
 
     unit: Annotated[Tensor, ""]
@@ -241,12 +220,6 @@ class PowerSpectrum(StoredRepresentation):
         floor: The least power, `FLOOR` of the median over simulations of the mean power.
         ring: The index j of each frequency of the real transform; one past the last for a corner.
         share: The weight of each frequency in the mean over its ring of the full plane.
-
-    Example:
-        >>> x = torch.tensor([[[0.0, 2.0, 0.0, -2.0], [4.0, 0.0, 0.0, 0.0]]])
-        >>> PowerSpectrum.of(x)(x).exp().round(decimals=3)
-        tensor([[[0., 4., 0.],
-                 [4., 4., 4.]]])
     """
 
     floor: Annotated[Tensor, ""]
@@ -325,14 +298,6 @@ class PrincipalComponents(StoredRepresentation):
         floor: The least energy, `FLOOR` of the median over simulations of :math:`\|x - m\|^2`.
         centre: Means `(k + 2,)` of components and log energies.
         scale: Their standard deviations `(k + 2,)`.
-
-    Example:
-        >>> x = torch.tensor([[[3.0, 4.0], [-3.0, -4.0], [6.0, 8.0], [-6.0, -8.0]]])
-        >>> PrincipalComponents.of(x)(x).abs().round(decimals=2)  # one component, nothing outside
-        tensor([[[0.6300, 1.0000, 0.0000],
-                 [0.6300, 1.0000, 0.0000],
-                 [1.2600, 1.0000, 0.0000],
-                 [1.2600, 1.0000, 0.0000]]])
     """
 
     mean: Annotated[Tensor, "E"]

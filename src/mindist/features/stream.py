@@ -315,12 +315,7 @@ class SimulationBankSource(Source):
 
 
 def is_bank(value: object) -> TypeGuard[StoredSimulations]:
-    """Return whether an object is a bank of simulations, without reading anything from disk.
-
-    Example:
-        >>> is_bank(torch.zeros(3))
-        False
-    """
+    """Return whether an object is a bank of simulations, without reading anything from disk."""
     names = ("complete", "theta", "s", "z_bar", "x", "pilot", "embedding_state", "chunks")
     missing = object()
     return all(getattr_static(value, name, missing) is not missing for name in names)
@@ -367,14 +362,6 @@ class Reservoir:
     Arguments:
         capacity: m, or None to keep everything.
         generator: Decides which rows to replace; None to keep the first ones.
-
-    Example:
-        >>> reservoir = Reservoir(3, torch.Generator().manual_seed(0))
-        >>> for chunk in torch.arange(1_000).split(300):
-        ...     reservoir.replace(*reservoir.fill(chunk))
-        >>> rows, index = reservoir.rows()[0], reservoir.index
-        >>> torch.equal(rows, index), len(index), bool((index > 2).all())
-        (True, 3, True)
     """
 
     def __init__(self, capacity: int | None, generator: torch.Generator | None = None) -> None:

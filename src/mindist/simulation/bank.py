@@ -177,6 +177,3 @@ class SimulationBank:
             rows -= len({failure.row for failure in failures})
         end = " Each was drawn again." if failures and what == "redraw" else ""
         return f"{rows:,} of {len(self):,} datasets are there. {describe(failures)}{end}"
-
-
-__all__ = ["BankChunk", "SimulationBank"]

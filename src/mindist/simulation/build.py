@@ -351,15 +351,6 @@ def estimate(
     """Say what `simulate` would take: simulates for a few seconds and writes nothing.
 
     The arguments are those of `simulate`, without `out` and `progress`.
-
-    Example:
-        >>> prior = lambda n, rng: rng.normal(size=(n, 1))
-        >>> simulator = lambda theta, rng: rng.normal(theta, size=(9, 1))
-        >>> print(estimate(prior, simulator, lambda x: x.mean(1), 1_000, n_obs=9))
-        1,000 datasets of 9 observations, simulated one by one, 100 chunks of 10, 1 worker:
-        time    0:00:... (... ms for a dataset, timed on ...)
-        memory  401 MB
-        disk    5 MB at most
     """
     mds = MinimumDistance(summary) if mds is None else mds
     sources, settings = Sources(prior, simulator, summary), Settings(num, n_obs, **options)
@@ -388,6 +379,3 @@ def _rough(mds: MinimumDistance, event: tuple[int, ...]) -> Embed:
 
 def _megabytes(number: float) -> str:
     return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{math.ceil(number / 1e6)} MB"
-
-
-__all__ = ["Estimate", "SimulationBank", "estimate", "simulate"]

@@ -68,12 +68,6 @@ def damped_step(A: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         The step :math:`\delta`, `(n, d)`, and the predicted decrease of F, `(n,)`,
         which is :math:`\delta^\top (\lambda D \delta - g)`.
-
-    Example:
-        >>> A, g = torch.eye(1).double()[None], torch.ones(1, 1).double()
-        >>> step, decrease = damped_step(A, g, torch.zeros(1).double())
-        >>> step.item(), decrease.item()
-        (-1.0, 1.0)
     """
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     scale = diagonal.clamp(min=torch.finfo(A.dtype).tiny).rsqrt()
@@ -94,10 +88,6 @@ def update_damping(gain: Tensor, damping: Tensor, growth: Tensor) -> tuple[Tenso
 
     Returns:
         The next damping and growth.
-
-    Example:
-        >>> update_damping(torch.tensor([1.0, -1.0]), torch.ones(2), 2 * torch.ones(2))
-        (tensor([0.3333, 2.0000]), tensor([2., 4.]))
     """
     accepted = gain > 0
     shrink = (1 - (2 * gain.clamp(0, 1) - 1).pow(3)).clamp(min=1 / 3)

@@ -82,10 +82,6 @@ class UniformTriangle(Distribution):
     """The uniform distribution on 0 < gamma < beta < 0.5, for torch and for sbi.
 
     Outside its support it gives a log density of minus infinity, not an error as torch's do.
-
-    Example:
-        >>> UniformTriangle().log_prob(torch.tensor([[0.3, 0.1], [0.1, 0.3]])).exp()
-        tensor([8., 0.])
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}

@@ -110,10 +110,6 @@ class SetNetwork(nn.Module):
     An `encoder`, if given, takes observations `(..., *event)` to `(..., inputs)` before
     :math:`\phi`; both networks have layers of `width` units. Reference: Zaheer et al., Deep Sets,
     NeurIPS 2017.
-
-    Example:
-        >>> SetNetwork(5, 16, 2)(torch.randn(3, 100, 5)).shape
-        torch.Size([3, 2])
     """
 
     def __init__(
@@ -136,11 +132,6 @@ def lag_correlation(before: Tensor, after: Tensor) -> Tensor:
     """Return Pearson's correlation over the last axis of values with those one step later.
 
     Where either is constant, nothing changes from one step to the next, and the result is 1.
-
-    Example:
-        >>> x = torch.tensor([[1.0, 2.0, 3.0, 5.0], [4.0, 4.0, 4.0, 4.0]])
-        >>> lag_correlation(x[:, :-1], x[:, 1:])
-        tensor([0.9820, 1.0000])
     """
     a = before - before.mean(-1, keepdim=True)
     b = after - after.mean(-1, keepdim=True)
