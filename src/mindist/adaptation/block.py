@@ -130,22 +130,7 @@ class Learned(Protocol):
 
 @dataclass
 class _Block:
-    """Where the datasets of a block stand: summaries, weights, weighted embeddings, status.
-
-    Arguments:
-        fitted: What was learned from simulations.
-        options: The search.
-        problem: The datasets as they are.
-        observations: What the kernels see of them.
-        s: Summaries `(B, d_s)`, as rounded as the observed ones.
-        mu: The decoder's embeddings there, `(B, K)`.
-        weight: Of the observations `(B, N)`.
-        z_bar: Weighted embeddings `(B, K)`.
-        cloud: Where the searches stay near.
-        before: What is minimised, at the observed summaries, `(B,)`.
-        after: The same at `s`.
-        status: How each dataset ended.
-    """
+    """Keep the summaries, weights, weighted embeddings and status of a block's datasets."""
 
     fitted: Learned
     options: Search

@@ -185,7 +185,7 @@ class Derivatives:
 
 
 def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
-    """Half the gradient of the objective, `(B, d_s)`, problem b at `s[b]`."""
+    """Return half the gradient of the objective, `(B, d_s)`, problem b at `s[b]`."""
     at = Derivatives.of(objective, s)
     value: Tensor = (at.jacobian @ at.residual[..., None]).squeeze(-1)
     if objective.cloud is None:
@@ -198,16 +198,10 @@ def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
 def hessian(
     objective: EmbeddingDistance, s: Tensor, scale: Tensor, at: Derivatives | None = None
 ) -> Tensor:
-    """Half the Hessian `(B, d_s, d_s)`.
+    """Return half the Hessian `(B, d_s, d_s)`.
 
     Exact for a basis of cosines, otherwise by central differences of the gradient. Where it is not
     positive definite, at a summary that is no minimum, the matrix of Gauss and Newton, which is.
-
-    Arguments:
-        objective: What was minimised.
-        s: Where, `(B, d_s)`.
-        scale: Standard deviations of the simulated summaries `(d_s,)`.
-        at: The derivatives of the embedding there, where they are known already.
     """
     at = Derivatives.of(objective, s) if at is None else at
     newton = at.jacobian @ at.jacobian.mT
@@ -223,7 +217,7 @@ def hessian(
 
 
 def _differences(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
-    """Half the Hessian by central differences."""
+    """Return half the Hessian by central differences."""
     columns = []
     for j, step in enumerate((STEP * torch.where(scale > 0, scale, 1.0)).tolist()):
         move = torch.zeros_like(s)
@@ -244,7 +238,7 @@ def influence(
     response: Response | None = None,
     at: Derivatives | None = None,
 ) -> Influence:
-    """The influence of every observation.
+    """Return the influence of every observation.
 
     Arguments:
         objective: What was minimised, with the weighted embeddings as its target.
@@ -280,11 +274,6 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
     `torch.linalg.lstsq` has, on a CPU, last bits that depend on where in memory its workspace lies:
     of 600 equal calls with 8 unknowns it gave 18 results, LU factors one. So LU comes first.
 
-    Arguments:
-        matrix: `(B, d, d)`, float64. As singular counts what `torch.linalg.lstsq` cuts: a condition
-            number above one over d times the precision.
-        right: Right-hand sides `(B, d, n)`.
-
     Example:
         >>> matrix = torch.tensor([[[2.0, 0.0], [0.0, 4.0]], [[1.0, 0.0], [0.0, 0.0]]]).double()
         >>> solve(matrix, torch.ones(2, 2, 1).double()).squeeze(2)
@@ -302,7 +291,7 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
 
 
 def _norm(matrix: Tensor) -> Tensor:
-    """The largest sum of absolute values in a column, `(B,)`."""
+    """Return the largest sum of absolute values in a column, `(B,)`."""
     return matrix.abs().sum(-2).amax(-1)
 
 

@@ -66,12 +66,6 @@ def bootstrap_summaries(
 ) -> Tensor:
     """Summaries of datasets that are drawn with replacement from the observations of each dataset.
 
-    Arguments:
-        summarise: The summary function.
-        x: Datasets `(B, N, *event)`.
-        num: R, how many datasets to draw from each.
-        generator: Draws them, on the CPU.
-
     Returns:
         Summaries `(B, R, d_s)`, float64.
 
@@ -187,7 +181,7 @@ class SummaryNoise:
 
 
 def num_datasets(x: Tensor, num_simulations: int) -> int:
-    """How many of the datasets `(M, N, *event)` to bootstrap.
+    """Return how many of the datasets `(M, N, *event)` to bootstrap.
 
     At most 500, with not many more summaries than the simulations needed (but 100 datasets), and at
     most 512 MB of resampled data (but 8 datasets).
@@ -204,7 +198,7 @@ def num_datasets(x: Tensor, num_simulations: int) -> int:
 
 
 def _single(deviation: Tensor) -> Tensor:
-    """Deviations `(M, R, d_s)` in float32, if it has room for those of every summary."""
+    """Return deviations `(M, R, d_s)` in float32, if it has room for those of every summary."""
     size = deviation.abs().amax((0, 1))
     room = (size == 0) | ((size > SMALL) & (size < 1 / SMALL))
     return deviation.float() if room.all() else deviation
@@ -251,7 +245,7 @@ NUM_POINTS = 32
 
 
 def standard_points(num: int, dim: int) -> Tensor:
-    """Points `(num, dim)`, float64, like a sample of a standard normal, and always the same.
+    """Return points `(num, dim)`, float64, like a sample of a standard normal, and always the same.
 
     Their mean is 0 and their covariance (with divisor `num`) the identity, in the first `num - 1`
     dimensions at least.
@@ -272,7 +266,7 @@ def standard_points(num: int, dim: int) -> Tensor:
 
 
 def spread(s_star: Tensor, excess: Tensor, noise: SummaryNoise, num: int = NUM_POINTS) -> Tensor:
-    """Summaries `(B, num, d_s)`, float64, with mean `s_star` and covariance U.
+    """Return summaries `(B, num, d_s)`, float64, with mean `s_star` and covariance U.
 
     None lies outside the range of simulated summaries, where the posterior would extrapolate,
     unless `s_star` itself does.

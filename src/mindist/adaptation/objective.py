@@ -203,11 +203,11 @@ class EmbeddingDistance:
         return self.offset @ self.head.directions
 
     def __call__(self, s: Tensor, problem: Tensor) -> Tensor:
-        """The objective `(n,)` at summaries `(n, d_s)`, differentiable by autograd."""
+        """Return the objective `(n,)` at summaries `(n, d_s)`, differentiable by autograd."""
         return self.at(self.decoder(s), s, problem)
 
     def at(self, mu: Tensor, s: Tensor, problem: Tensor) -> Tensor:
-        """The same where the decoder's embeddings at the summaries are known, `(n, K)`."""
+        """Return the same where the decoder's embeddings at the summaries are known, `(n, K)`."""
         distance = (mu - self.z_bar[problem]).square().sum(-1)
         if self.cloud is None:
             return distance

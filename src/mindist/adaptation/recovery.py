@@ -98,13 +98,7 @@ class Recovery:
 
 
 def recover(z_bar: Tensor, s: Tensor, generator: torch.Generator) -> Recovery:
-    """Learn a decoder from three quarters of the simulations, search for the rest without a hint.
-
-    Arguments:
-        z_bar: Mean embeddings `(M, K)`.
-        s: Summaries `(M, d_s)`.
-        generator: Chooses the simulations and draws the decoder's features.
-    """
+    """Learn a decoder from three quarters of the simulations, and search for the rest unaided."""
     order = torch.randperm(len(s), generator=generator).to(s.device)
     z_bar, s = z_bar[order], s[order].double()
     num = max(1, round(HELD_OUT * len(s)))
@@ -117,14 +111,7 @@ def recover(z_bar: Tensor, s: Tensor, generator: torch.Generator) -> Recovery:
 
 
 def recovery_error(embedding: Embedding, x: Tensor, s: Tensor, generator: torch.Generator) -> float:
-    """Mean over summaries of the log of the mean squared error with which they are found again.
-
-    Arguments:
-        embedding: The embedding to judge, of which only the wide kernel is used.
-        x: Simulated datasets `(M, N, *event)`.
-        s: Their summaries `(M, d_s)`.
-        generator: Chooses what is held out and draws the decoder's features.
-    """
+    """Return the mean over summaries of the log mean squared error of finding them again."""
     z_bar, _ = embedding.split(embedding.mean(x))
     found = recover(z_bar, s, generator)
     variance = s.double().var(0)
@@ -228,7 +215,7 @@ def efficiency(s: Tensor, s_star: Tensor, variance: Tensor) -> float:
 
 
 def sampling_variance(summarise: Summariser, x: Tensor) -> Tensor:
-    """The variance `(n, d_s)` of the summary of each of the datasets `(n, N, *event)`.
+    """Return the variance `(n, d_s)` of the summary of each of the datasets `(n, N, *event)`.
 
     By the bootstrap, times N / (N - 1): the observations lie about their own mean.
     """
@@ -244,7 +231,7 @@ def efficient_bandwidth(
     summarise: Summariser,
     generator: torch.Generator,
 ) -> float:
-    """The narrowest bandwidth with which the found summaries keep a share of the efficiency.
+    """Return the narrowest bandwidth with which the found summaries keep a share of the efficiency.
 
     Multiples of the median distance from 0.1 to 2 are tried, narrow ones first. Where none keeps
     the share, it is the median distance itself, with a warning: on images the most efficient one

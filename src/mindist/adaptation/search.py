@@ -125,7 +125,7 @@ class Search:
 
 
 def _frozen(starts: Any) -> tuple[Start, ...]:
-    """Names and vectors, as tuples."""
+    """Return names and vectors, as tuples."""
     try:
         given = [starts] if isinstance(starts, str) else list(starts)
         found = [start if isinstance(start, str) else tuple(start) for start in given]
@@ -166,14 +166,14 @@ class View:
 
     @torch.no_grad()
     def decode(self, s: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """The mean embeddings `(B, K)` of summaries `(B, d_s)`, float64 or float32."""
+        """Return the mean embeddings `(B, K)` of summaries `(B, d_s)`, float64 or float32."""
         if dtype == torch.float32 and isinstance(self.head, Cosines):
             return self.head(s.double(), dtype) + self.single[1]
         return self.decoder(s.double()).to(dtype)
 
     @torch.no_grad()
     def decode_with_slopes(self, s: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The same, with derivatives `(B, d_s, K)`."""
+        """Return the same, with derivatives `(B, d_s, K)`."""
         basis, slopes = self.decoder.basis_and_jacobian(s)
         weight, bias = (
             self.single if dtype == torch.float32 else (self.decoder.weight, self.decoder.bias)
@@ -187,7 +187,7 @@ class View:
         return self.decoder.weight.float(), self.decoder.bias.float()
 
     def cloud(self, options: Search, z_bar: Tensor) -> Cloud | None:
-        """Where datasets with embeddings like `(B, K)` have their summaries, if it matters."""
+        """Return the cloud of simulations with embeddings like `(B, K)`, if it matters."""
         if not (options.stay and self.error > 0) and "cloud" not in options.starts:
             return None
         return self.bank.cloud(z_bar)
@@ -245,7 +245,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Found:
-    """Where the search of each dataset ended.
+    """Hold where the search of each dataset ended.
 
     Arguments:
         s_star: The best summaries `(B, d_s)`, float64, rounded as the observed ones are.

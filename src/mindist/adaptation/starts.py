@@ -41,7 +41,7 @@ BLOCK_ELEMENTS = 2**18  # cosines at once, 1 MB
 
 @dataclass(frozen=True)
 class Cloud:
-    """Where simulations with similar embeddings have their summaries.
+    """Mark where simulations with similar embeddings have their summaries.
 
     Arguments:
         centre: Means `(B, d_s)`.
@@ -89,11 +89,11 @@ class Cloud:
         return cls.of(s[likeness.most(z_bar)], scale)
 
     def __getitem__(self, index: Tensor) -> Cloud:
-        """The clouds of some datasets."""
+        """Return the clouds of some datasets."""
         return Cloud(self.centre[index], self.whitener[index])
 
     def updated(self, index: Tensor, other: Cloud) -> Cloud:
-        """The same with the clouds at `index` replaced."""
+        """Return the same with the clouds at `index` replaced."""
         return Cloud(
             self.centre.index_copy(0, index, other.centre),
             self.whitener.index_copy(0, index, other.whitener),
@@ -177,14 +177,14 @@ class Bank:
         return cls(s[chosen], z_bar[chosen].float(), s.mean(0), s.std(0, unbiased=False))
 
     def nearest(self, z_bar: Tensor) -> Tensor:
-        """Summaries `(B, d_s)` of the datasets nearest to embeddings `(B, K)`."""
+        """Return summaries `(B, d_s)` of the datasets nearest to embeddings `(B, K)`."""
         half_norm = self.z_bar.square().sum(1) / 2
         rows = max(1, NEAREST_ELEMENTS // len(self.s))
         index = [(half_norm - z @ self.z_bar.T).argmin(1) for z in z_bar.float().split(rows)]
         return self.s[torch.cat(index)] if index else self.s[:0]
 
     def cloud(self, z_bar: Tensor) -> Cloud:
-        """Where datasets with embeddings similar to `(B, K)` have their summaries."""
+        """Return where datasets with embeddings similar to `(B, K)` have their summaries."""
         return Cloud.around(z_bar, self.likeness, self.s, self.unit)
 
     @cached_property

@@ -64,11 +64,7 @@ class OwnKernel:
         return part
 
     def density(self, share: Tensor) -> Tensor:
-        """The density of the data at its own observations, `(B, N)`, float64.
-
-        Arguments:
-            share: What each observation counts `(B, N)`, float64.
-        """
+        """Return the density of the data at its own observations, `(B, N)`, float64."""
         few = share[:, :: self._every]
         total = torch.empty_like(share)
         for datasets, rows, kernel in self._blocks():
@@ -82,9 +78,6 @@ class OwnKernel:
 
     def through(self, value: Tensor) -> Tensor:
         r"""Return what each observation gives to all others through their densities, `(B, N, d)`.
-
-        Arguments:
-            value: Values v `(B, N, d)`, float64.
 
         Returns:
             :math:`\sum_n k(x_n, x_m) v_n`; with more than 1,000 observations 0 for those that are
@@ -193,7 +186,7 @@ class Observations:
         return cls(wide, local, kernel.density(share), kernel, share)
 
     def all_counted(self) -> Observations:
-        """The same with every copy counted."""
+        """Return the same with every copy counted."""
         if (self.share == 1).all():
             return self
         share = torch.ones_like(self.share)
@@ -213,19 +206,19 @@ class Observations:
         )
 
     def mean(self, weight: Tensor) -> Tensor:
-        """Weighted mean of the wide features, `(B, K)`, float64."""
+        """Return the weighted mean of the wide features, `(B, K)`, float64."""
         return _weighted_mean(self.wide, weight)
 
     def local_mean(self) -> Tensor:
-        """Mean of the local features, `(B, L)`, float64."""
+        """Return the mean of the local features, `(B, L)`, float64."""
         return _weighted_mean(self.local, self.share)
 
     def weigh(self, mu: Tensor, threshold: float) -> Tensor:
-        """The weights `(B, N)` that follow from `fit`."""
+        """Return the weights `(B, N)` that follow from `fit`."""
         return self.fit(mu).weight(threshold)
 
     def fit(self, mu: Tensor) -> Fit:
-        """How well local embeddings `(B, L)` of the model explain each observation."""
+        """Return how well local embeddings `(B, L)` of the model explain each observation."""
         # As a row times a matrix: three times as fast as a matrix times a column.
         density = (mu.to(self.local.dtype)[:, None] @ self.local.mT).squeeze(1).double()
         square = mu.double().square().sum(1).clamp(min=torch.finfo(torch.float64).tiny)
@@ -265,11 +258,11 @@ class Fit:
         return (1 - self.mass).clamp(0, 1)
 
     def used_mass(self, threshold: float) -> Tensor:
-        """The mass where it is below the threshold, else 1, `(B,)`."""
+        """Return the mass where it is below the threshold, else 1, `(B,)`."""
         return torch.where(self.mass < threshold, self.mass.clamp(LEAST_MASS, 1), 1.0)
 
     def weight(self, threshold: float) -> Tensor:
-        """The weights `(B, N)`, in [0, 1]."""
+        """Return the weights `(B, N)`, in [0, 1]."""
         ratio = self.used_mass(threshold)[:, None] * self.density / self.own
         return self.share * ratio.clamp(0, 1)
 
@@ -290,7 +283,7 @@ def in_order(rows: Tensor, num: int) -> bool:
 
 
 def multiplicity(x: Tensor) -> Tensor:
-    """How often each observation occurs in its dataset, bit for bit.
+    """Return how often each observation occurs in its dataset, bit for bit.
 
     Arguments:
         x: Datasets `(B, N, *event)`.
@@ -315,14 +308,14 @@ def multiplicity(x: Tensor) -> Tensor:
 
 
 def _bits(rows: Tensor) -> Tensor:
-    """Numbers as integers that are equal where all their bits are."""
+    """Return numbers as integers that are equal where all their bits are."""
     if not rows.is_floating_point():
         return rows
     return rows.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.itemsize])
 
 
 def _equal_rows(rows: Tensor) -> Tensor:
-    """How often each row of integers `(B, N, D)` occurs among the N, `(B, N)`."""
+    """Return how often each row of integers `(B, N, D)` occurs among the N, `(B, N)`."""
     # Sums of integers wrap around and are exact: equal rows have equal sums, others by a chance
     # near 2^-64, once the high bits have reached the low ones (3.0 and -3.0 differ in one bit).
     generator = torch.Generator().manual_seed(0)
@@ -346,9 +339,6 @@ def copies(x: Tensor) -> Tensor:
     a reading that got stuck, and tell no more than one of them. Where more than a tenth of the
     distinct observations occur again, the data were rather rounded, and all count.
 
-    Arguments:
-        x: Datasets `(B, N, *event)`.
-
     Example:
         >>> stuck, rounded = torch.arange(20.0).clamp(max=15), torch.arange(20) // 2
         >>> copies(torch.stack([stuck, rounded]))[:, -6:]
@@ -364,13 +354,7 @@ def copies(x: Tensor) -> Tensor:
 
 
 def take_weights(new: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
-    """Take new weights of some datasets where any has moved; the indices of these datasets.
-
-    Arguments:
-        new: The new weights `(n, N)`.
-        rows: Whose they are, `(n,)`.
-        weight: The weights of all datasets `(B, N)`, which are changed.
-    """
+    """Take new weights of some datasets where any has moved; the indices of these datasets."""
     old = weight[rows]
     # Where the model explains next to nothing, the data as they are say more than the rest.
     moved = (new.mean(1) >= LEAST_MASS) & ((new - old).abs().amax(1) >= SETTLED)
@@ -379,7 +363,7 @@ def take_weights(new: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def _weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
-    """Means `(B, K)`, float64, of values `(B, N, K)`."""
+    """Return means `(B, K)`, float64, of values `(B, N, K)`."""
     share = weight / weight.sum(1, keepdim=True).clamp(min=LEAST_WEIGHT)
     return torch.einsum("bn,bnk->bk", share.to(values.dtype), values).double()
 

@@ -128,7 +128,7 @@ class FlowDecoder:
         return torch.cat([torch.ones_like(u[:, :1]), u], 1)
 
     def _expected(self, s: Tensor) -> Tensor:
-        """The regression's flattened observation `(B, D)` given summaries `(B, d_s)`."""
+        """Return the regression's flattened observation `(B, D)` given summaries `(B, d_s)`."""
         expected: Tensor = self._design(s) @ self.trend
         return expected
 
@@ -187,7 +187,7 @@ class FlowDecoder:
         return x.reshape(*x.shape[:2], *self.features.event_shape)
 
     def __call__(self, s: Tensor) -> Tensor:
-        """Decoded mean embeddings `(B, K)`, float64, from the stored draws."""
+        """Return decoded mean embeddings `(B, K)`, float64, from the stored draws."""
         if s.requires_grad and torch.is_grad_enabled():
             return self.features(self._push(self.draws[:, None], s)).mean(1).double()
         blocks = s.split(256)  # 256 x 512 draws at once
@@ -196,7 +196,7 @@ class FlowDecoder:
         ).double()
 
     def resampled(self, s: Tensor, generator: torch.Generator, num_draws: int = 128) -> Tensor:
-        """Mean embeddings `(B, K)`, float64, of fresh draws; differentiable in `s`."""
+        """Return mean embeddings `(B, K)`, float64, of fresh draws; differentiable in `s`."""
         # The same draws for all datasets: a dataset's result does not depend on its batch.
         size = (num_draws, 1, self.draws.shape[1])
         draws = torch.randn(size, generator=generator, dtype=torch.float32).to(s.device)
@@ -210,11 +210,11 @@ class FlowDecoder:
         return log_prob - self.scale.log().sum()
 
     def basis(self, s: Tensor) -> Tensor:
-        """The decoded mean embedding itself."""
+        """Return the decoded mean embedding itself."""
         return self(s)
 
     def basis_and_jacobian(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """The decoded mean embedding `(B, K)` and its derivative `(B, K, d_s)`."""
+        """Return the decoded mean embedding `(B, K)` and its derivative `(B, K, d_s)`."""
         # By reverse mode twice: splines have no forward mode.
         columns = [
             torch.autograd.functional.jvp(self, s.detach(), e.expand_as(s))[1]

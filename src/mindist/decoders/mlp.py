@@ -113,7 +113,7 @@ class MLPDecoder:
         return (self.weight0, self.bias0), (self.weight1, self.bias1)
 
     def basis(self, s: Tensor) -> Tensor:
-        """The second hidden layer, `(B, width)`."""
+        """Return the second hidden layer, `(B, width)`."""
         h = self.standardise(s)
         for weight, bias in self._layers:
             h = nn.functional.silu(h @ weight.to(s.dtype) + bias.to(s.dtype))
@@ -121,7 +121,7 @@ class MLPDecoder:
 
     @torch.no_grad()
     def basis_and_jacobian(self, s: Tensor) -> tuple[Tensor, Tensor]:
-        """The second hidden layer, `(B, width)`, and its derivative `(B, width, d_s)`."""
+        """Return the second hidden layer, `(B, width)`, and its derivative `(B, width, d_s)`."""
         h = self.standardise(s)
         jacobian = torch.diag_embed((1 / self.standardise.scale.to(s.dtype)).expand_as(s))
         for weight, bias in self._layers:
@@ -133,7 +133,7 @@ class MLPDecoder:
         return h, jacobian
 
     def __call__(self, s: Tensor) -> Tensor:
-        """Decoded mean embeddings `(B, K)`, float64."""
+        """Return decoded mean embeddings `(B, K)`, float64."""
         return self.basis(s.double()) @ self.weight + self.bias
 
 

@@ -77,7 +77,7 @@ class Standardiser:
         return cls(centre, torch.where(varies, scale, constant))
 
     def __call__(self, values: Tensor) -> Tensor:
-        """Standardised values, in the precision of the input."""
+        """Return standardised values, in the precision of the input."""
         return (values - self.centre.to(values.dtype)) / self.scale.to(values.dtype)
 
 
@@ -125,11 +125,11 @@ class Gram:
         self.upper[half:, half:].addmm_(right.T, right)
 
     def full(self) -> Tensor:
-        """The sum of outer products `(P, P)`, both triangles."""
+        """Return the sum of outer products `(P, P)`, both triangles."""
         return self.upper.triu() + self.upper.triu(1).T
 
     def centred(self) -> Tensor:
-        """The same about the mean row."""
+        """Return the same about the mean row."""
         return self.full() - torch.outer(self.total, self.total / self.count)
 
     def __add__(self, other: Gram) -> Gram:
@@ -165,7 +165,7 @@ class Moments:
             self.squared += targets.square().sum()
 
     def centred(self, gram: Gram) -> Tensor:
-        """Cross-products `(P, K)` about the means."""
+        """Return cross-products `(P, K)` about the means."""
         return self.cross - torch.outer(gram.total / gram.count, self.total)
 
     def __add__(self, other: Moments) -> Moments:
@@ -193,7 +193,7 @@ class RidgePath:
         return values.clamp(min=0), vectors, vectors.T @ self.test.full() @ vectors
 
     def errors(self, train: Moments, test: Moments, ridges: Sequence[float]) -> dict[float, float]:
-        r"""Mean of :math:`\|z - h W - b\|^2` over the test simulations, for every ridge."""
+        r"""Return mean of :math:`\|z - h W - b\|^2` over the test simulations, for every ridge."""
         values, vectors, products = self._spectrum
         rotated = vectors.T @ train.centred(self.train)
         quadratic = products * (rotated @ rotated.T)
@@ -366,7 +366,7 @@ class RidgeDecoder:
         return frequency / (2 * math.pi), phase / (2 * math.pi), amplitude * self.weight
 
     def __call__(self, s: Tensor) -> Tensor:
-        """Decoded mean embeddings `(B, K)`, float64."""
+        """Return decoded mean embeddings `(B, K)`, float64."""
         return self.basis(s.double()) @ self.weight + self.bias
 
     @torch.no_grad()
@@ -398,12 +398,6 @@ def begin_together(
 
     The decoders get the same random frequencies and phases, so that the matrices from which their
     length-scales are chosen are computed once; each chooses its own.
-
-    Arguments:
-        decoders: Decoders that were made with the same options.
-        s: Summaries `(M, d_s)`.
-        targets: For each decoder the mean embeddings `(M, K)`.
-        generator: Draws the basis and what is held out.
     """
     if len(s) < 2:  # some to learn from, some to judge by
         said = "some hundreds of simulated datasets, 380 to detect at alpha = 0.05"

@@ -144,7 +144,7 @@ class NullDistances:
         return self.noise.sort().values if exact else None
 
     def mean(self, num_obs: int) -> float:
-        """The mean null distance of datasets with `num_obs` observations."""
+        """Return the mean null distance of datasets with `num_obs` observations."""
         return float(self.distances(num_obs).mean())
 
     def p_value(self, distance: Tensor, num_obs: int) -> Tensor:
@@ -154,7 +154,7 @@ class NullDistances:
         return (1 + len(null) - below).double() / (len(null) + 1)
 
     def threshold(self, alpha: float, num_obs: int) -> float:
-        """The squared distance above which, and only above which, p is at most alpha."""
+        """Return the squared distance above which, and only above which, p is at most alpha."""
         num = len(self.noise)
         allowed = math.floor(alpha * (num + 1) + 1e-9) - 1
         if allowed < 0:

@@ -156,7 +156,7 @@ class Mahalanobis:
 
     @classmethod
     def _leading(cls, residual: Tensor) -> Mahalanobis:
-        """The same in the leading directions, with one variance for all others."""
+        """Return the same in the leading directions, with one variance for all others."""
         directions = leading_directions(residual, MAX_DIRECTIONS, rounds=1)
         parts = [(rows @ directions).square().sum(0) for rows in residual.split(BLOCK_ROWS)]
         variance = torch.stack(parts).double().sum(0) / len(residual)
@@ -229,7 +229,7 @@ def squared_length(residual: Tensor) -> Tensor:
 
 
 def finite_log(squared: Tensor) -> Tensor:
-    """The logarithm of squared lengths, finite at 0."""
+    """Return the logarithm of squared lengths, finite at 0."""
     return squared.clamp(min=torch.finfo(squared.dtype).tiny).log()
 
 
@@ -269,7 +269,7 @@ class Neighbours:
         return torch.from_numpy(distance[:, 0]).to(at.device)
 
     def _brute_force(self, at: Tensor, rank: int) -> Tensor:
-        """The same from all distances, a bounded number at a time."""
+        """Return the same from all distances, a bounded number at a time."""
         blocks = at.split(max(1, BLOCK_ELEMENTS // len(self.points)))
         # Without the shortcut by inner products, which makes a distance of 0 one of 1e-8.
         mode = "donot_use_mm_for_euclid_dist"
@@ -526,11 +526,6 @@ class SummaryRegression:
     ) -> tuple[SummaryRegression, Tensor]:
         """Learn from simulations, and leave out each of some of them.
 
-        Arguments:
-            z_bar: Mean embeddings `(M, K)`.
-            s: Summaries `(M, d_s)`.
-            num: n, how many of the leading simulations to leave out in turn; by default all.
-
         Returns:
             The regression, and the left-out residuals `(n, d_s)`.
         """
@@ -554,13 +549,7 @@ class SummaryRegression:
 
 @dataclass(frozen=True)
 class _Path:
-    """The regressions of all L strengths, in the coordinates of the eigenvectors of G.
-
-    Arguments:
-        basis: Eigenvectors `(K, q)` over the root of the largest eigenvalue.
-        damped: Eigenvalues `(L, q)` in units of the largest, with each strength added.
-        coefficients: In these coordinates `(L, q, d_s)`.
-    """
+    """The regressions of all L strengths, in the coordinates of the eigenvectors of G."""
 
     basis: Tensor
     damped: Tensor
@@ -602,12 +591,6 @@ class _Path:
         """Leverages `(n, L)`, and the mean log of the mean squared left-out residuals `(L,)`.
 
         In the precision of the embeddings: one product with the basis serves all strengths.
-
-        Arguments:
-            z_bar: Mean embeddings `(n, K)` of some of the simulations.
-            centre: The mean embedding of all `(K,)`.
-            target: Standardised summaries `(n, d_s)`.
-            num: M, how many simulations G and the moments are means of.
         """
         dtype, (L, q, d_s) = z_bar.dtype, self.coefficients.shape
         basis, inverse = self.basis.to(dtype), (1 / self.damped).T.to(dtype)

@@ -114,7 +114,7 @@ def adam(
 def _value_and_gradient(
     objective: Objective, u: Tensor, scale: Tensor, problem: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The objective at `u * scale` and its gradient in `u`."""
+    """Return the objective at `u * scale` and its gradient in `u`."""
     with torch.enable_grad():
         u = u.detach().requires_grad_(True)
         value = objective(u * scale, problem)

@@ -81,11 +81,6 @@ def damped_step(A: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
 def update_damping(gain: Tensor, damping: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
     r"""Nielsen's rule: shrink the damping smoothly after a good step, grow it faster and faster.
 
-    Arguments:
-        gain: Actual over predicted decrease, `(n,)`; a step is accepted where it is positive.
-        damping: :math:`\lambda`, `(n,)`.
-        growth: The next factor of growth :math:`\nu`, `(n,)`, 2 at first.
-
     Returns:
         The next damping and growth.
     """
