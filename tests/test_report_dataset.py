@@ -17,9 +17,12 @@ from mindist.report import (
     write_report,
 )
 from mindist.report.figures import hold_all
-from mindist.report.material import predictive_p_value, replicate
+from mindist.report.material import predictive_p_value
+from mindist.report.page import duration, number, plus_minus, share
+from mindist.report.style import plain
 from mindist.report.write import STATISTICS
 from mindist.result import Status
+from mindist.simulation.calls import predict_data
 from page_reader import read
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)> $\\frac{ \x00\n--> & ünï 漢'
@@ -216,6 +219,20 @@ def test_the_parts_of_the_test_are_those_that_it_combines(task, mds_small, x_tra
     assert distance[0] == plain.detect(x_obs).p_value
 
 
+def test_numbers_and_names_as_people_read_them():
+    said = [number(value) for value in (0.000199, 12.0, -1234.5, 0.05)]
+    assert said == ["0.000199", "12", "−1.23e+03", "0.05"]
+    assert (plus_minus(-1.234, 0.5), plus_minus(-0.003, 1.0)) == ("−1.23 ± 0.50", "0.0 ± 1.0")
+    assert plus_minus(1 / 3, np.nan) == "0.333"
+    assert [share(p) for p in (0.37, 0.0002)] == ["about 37 of 100", "about 2 of 10,000"]
+    assert [duration(t) for t in (4.2, 200, 5000)] == ["4.2 s", "3 min 20 s", "1 h 23 min"]
+    assert [plain(n) for n in ("in $", "two\nlines", "a" * 40)] == [
+        "in \\$",
+        "two lines",
+        "a" * 27 + "…",
+    ]
+
+
 # ----------------------------------------------------------------------- replicated data
 
 
@@ -230,12 +247,12 @@ def test_the_parts_of_the_test_are_those_that_it_combines(task, mds_small, x_tra
 )
 def test_a_simulator_is_called_as_it_wants(simulator):
     theta = torch.arange(10.0).reshape(5, 2)
-    data = replicate(simulator, theta, (7, 2), seed=0)
-    assert data.error == ""
-    assert torch.equal(data.x.float(), theta[:, None].expand(5, 7, 2))
+    x, error = predict_data(simulator, theta, (7, 2), seed=0)
+    assert error == ""
+    assert torch.equal(x.float(), theta[:, None].expand(5, 7, 2))
 
 
-def test_draws_that_fail_are_left_out_and_counted():
+def test_draws_that_fail_are_left_out():
     def simulator(theta):
         if theta.dim() != 1:
             raise ValueError("one at a time")
@@ -243,9 +260,9 @@ def test_draws_that_fail_are_left_out_and_counted():
             raise ValueError("too fast")
         return torch.full((7, 2), float(theta[0]))
 
-    data = replicate(simulator, torch.arange(5.0)[:, None], (7, 2), seed=0)
-    assert data.x[:, 0, 0].tolist() == [0.0, 1.0, 2.0]
-    assert (data.asked, data.error) == (5, "ValueError: too fast")
+    x, error = predict_data(simulator, torch.arange(5.0)[:, None], (7, 2), seed=0)
+    assert x[:, 0, 0].tolist() == [0.0, 1.0, 2.0]
+    assert error == "ValueError: too fast"
 
 
 def test_replicated_data_agree_with_data_of_the_same_kind():

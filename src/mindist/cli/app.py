@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from mindist.cli.check import adapt, check
@@ -21,12 +22,11 @@ from mindist.cli.simulate import simulate
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
 
-ELSEWHERE = {
+ELSEWHERE = {  # the commands of mindist-paper
     "tasks": "List the paper's tasks.",
     "reproduce": "Run an experiment of the paper, or all.",
     "bench": "Measure how fast mindist is, in ratios.",
 }
-"""The commands of mindist-paper."""
 
 
 def _installed(name: str, explained: str) -> Callable[..., Any]:
@@ -61,7 +61,6 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     cls=Commands,
-    help="Minimum-distance summaries: check and repair amortised inference on suspicious data.",
     epilog="Status: 0 fine, 1 an error, 2 a mistake in the command line, 3 (check) misspecified.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -78,16 +77,16 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main(
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    debug: Annotated[bool, Option("--debug", help="Show tracebacks of errors.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Say which, and exit.", callback=_version)
+        bool, Option("--version", help="Say which, and exit.", callback=_version)
     ] = False,
 ) -> None:
     """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The figure: .png, .svg or .pdf.")] = Path(
+    out: Annotated[Path, Option(help="The figure: .png, .svg or .pdf.")] = Path(
         "results/demo/figure1.png"
     ),
     seed: Seed = 0,

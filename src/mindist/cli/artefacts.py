@@ -79,24 +79,18 @@ def check_artefact(folder: Path, argument: str, command: str) -> None:
             f"{argument}: {folder} is a bank of simulations. Give the folder that `{command}` "
             "made of it."
         )
-    found = _kind(folder / "mindist.json")
-    if found is None:
-        raise UsageError(f"{argument}: {folder} is not a folder that `{command}` wrote.")
-    if found in WRITERS and WRITERS[found] != command:
-        raise UsageError(
-            f"{argument}: {folder} was written by `{WRITERS[found]}`. Give the folder that "
-            f"`{command}` wrote."
-        )
-
-
-def _kind(file: Path) -> str | None:
-    """Return what an artefact says that it is; loading it finds out whether that is true."""
     from mindist.storage import read_json
 
+    file = folder / "mindist.json"
     if not file.is_file():
-        return None
-    header = read_json(file)
-    return str(header.get("kind")) if isinstance(header, dict) else ""
+        raise UsageError(f"{argument}: {folder} is not a folder that `{command}` wrote.")
+    header = read_json(file)  # loading the rest finds out whether it is true
+    writer = WRITERS.get(str(header.get("kind"))) if isinstance(header, dict) else None
+    if writer not in (None, command):
+        raise UsageError(
+            f"{argument}: {folder} was written by `{writer}`. Give the folder that `{command}` "
+            "wrote."
+        )
 
 
 def need_summary(summary: str | None, known: str | None = None, folder: Path | None = None) -> str:
@@ -108,20 +102,30 @@ def need_summary(summary: str | None, known: str | None = None, folder: Path | N
 
 
 def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> Any:
-    """Load a posterior over summaries.
-
-    Arguments:
-        posterior: A folder, a name of Python code, or a pickle.
-        prior: The prior of a folder's posterior.
-        trust: Whether to unpickle.
-    """
+    """Load a posterior over summaries: a folder (with its prior), Python code, or a pickle."""
     if posterior is None:
         raise UsageError(f"Name the posterior: --posterior, {POSTERIORS}.")
     path = Path(posterior)
     if path.is_dir():
-        return _trained(path, prior)
+        check_artefact(path, "--posterior", "mindist train")
+        if prior is None:
+            known = noted(path, "prior")
+            hint = f" {path} was trained with --prior {known}." if known else ""
+            raise UsageError(f"Name the prior of the posterior: --prior file.py:name.{hint}")
+        loaded = load_prior(prior)
+        with extra("sbi"):
+            from mindist.posteriors import sbi_storage
+        return sbi_storage.load_posterior(path, loaded)[0]
+    if path.is_file() and not trust:
+        raise UsageError(
+            f"--posterior: {path} is a pickle, and to load one is to run the program in it: "
+            "whoever wrote the file can do with it all that you can do on this machine. If you "
+            "made it yourself, or trust whoever did and the way it came, add --trust."
+        )
     if path.is_file():
-        return _pickled(path, trust=trust)
+        from mindist.posteriors import load_pickled_posterior
+
+        return load_pickled_posterior(path, trust=True)
     if ":" in posterior:
         return load_user_code(posterior, "--posterior")
     raise UsageError(f"--posterior: expected {POSTERIORS}; there is no {posterior}.")
@@ -139,27 +143,3 @@ def load_prior(name: str) -> Any:
             "are not cut off at them. A torch distribution as the prior would do that."
         )
     return prior
-
-
-def _trained(path: Path, prior: str | None) -> Any:
-    check_artefact(path, "--posterior", "mindist train")
-    if prior is None:
-        known = noted(path, "prior")
-        hint = f" {path} was trained with --prior {known}." if known else ""
-        raise UsageError(f"Name the prior of the posterior: --prior file.py:name.{hint}")
-    loaded = load_prior(prior)
-    with extra("sbi"):
-        from mindist.posteriors.sbi_storage import load_posterior as load
-    return load(path, loaded)[0]
-
-
-def _pickled(path: Path, *, trust: bool) -> Any:
-    from mindist.posteriors import load_pickled_posterior
-
-    if not trust:
-        raise UsageError(
-            f"--posterior: {path} is a pickle, and to load one is to run the program in it: "
-            "whoever wrote the file can do with it all that you can do on this machine. If you "
-            "made it yourself, or trust whoever did and the way it came, add --trust."
-        )
-    return load_pickled_posterior(path, trust=True)

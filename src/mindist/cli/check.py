@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer import Option
 
 from mindist.cli import options, output
 from mindist.cli.artefacts import load_estimator
@@ -30,8 +30,7 @@ def check(
     """Test observed data against the simulations. Status 0: none misspecified; 3: some are."""
     with waiting("Loading"):
         estimator = load_estimator(mds, summary, alpha=alpha)
-        about = options.DataOptions(data, columns, dataset_column, key, missing)
-        observed = about.read(estimator.event_shape)
+        observed = options.read_data(data, estimator, columns, dataset_column, key, missing)
     rows = _detect_all(estimator, observed)
     found = any(row["misspecified"] for row in rows)
     if json:
@@ -65,16 +64,16 @@ def adapt(
     missing: options.MissingValues = "error",
     alpha: options.Alpha = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Adapt every dataset, misspecified or not.")
+        bool, Option("--force", help="Adapt every dataset, misspecified or not.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Table of datasets: .csv or .parquet; a row for each.")
+        Path | None, Option(help="Table of datasets: .csv or .parquet; a row for each.")
     ] = None,
     observations: Annotated[
         Path | None,
-        typer.Option(help="Table of observations: .csv or .parquet; weight and outlier score."),
+        Option(help="Table of observations: .csv or .parquet; weight and outlier score."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the search; else as fitted.", min=0)] = None,
+    seed: Annotated[int | None, Option(help="Of the search; else as fitted.", min=0)] = None,
     json: options.Json = False,
 ) -> None:
     """Find the summaries with which to query a posterior, and which observations are wrong."""
@@ -82,80 +81,61 @@ def adapt(
     output.check_suffix(observations, "--observations", TABLES)
     with waiting("Loading"):
         estimator = load_estimator(mds, summary, alpha=alpha, seed=seed)
-        about = options.DataOptions(data, columns, dataset_column, key, missing)
-        observed = about.read(estimator.event_shape)
+        observed = options.read_data(data, estimator, columns, dataset_column, key, missing)
     found = _adapt_all(estimator, observed, force=force, details=observations is not None)
     if out is not None:
-        output.write_table(out, found.table())
+        output.write_table(out, [_flat(row) for row in found.rows])
     if observations is not None:
         output.write_table(observations, found.observations)
     if json:
-        output.print_json(
-            "adapt", alpha=estimator.alpha, datasets=found.rows, failures=found.failures
-        )
+        said = {"datasets": found.rows, "failures": found.failures}
+        output.print_json("adapt", alpha=estimator.alpha, **said)
     else:
         _print(found, estimator.alpha, [path for path in (out, observations) if path is not None])
     if found.failures:
         raise typer.Exit(FAILURE)
 
 
-@dataclass(frozen=True)
-class Adapted:
-    """What was found about datasets.
+class Adapted(NamedTuple):
+    """What was found about datasets."""
 
-    Arguments:
-        rows: JSON values of each dataset.
-        observations: Columns of a table of observations, where it was asked for.
-        failures: Name and message of datasets about which nothing was found.
-    """
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    observations: dict[str, list[Any]] = field(default_factory=dict)
-    failures: list[dict[str, Any]] = field(default_factory=list)
-
-    def table(self) -> dict[str, list[Any]]:
-        """Return columns with a row for each dataset; a column for each number of a summary."""
-        if not self.rows:
-            return {}
-        plain = [key for key in self.rows[0] if key not in SUMMARIES]
-        columns = {key: [row[key] for row in self.rows] for key in plain}
-        columns["outliers"] = [len(row["outliers"]) for row in self.rows]
-        for name in SUMMARIES:
-            for i in range(len(self.rows[0][name])):
-                columns[f"{name}_{i}"] = [row[name][i] for row in self.rows]
-        return columns
-
-    def add_observations(self, name: Any, result: Any) -> None:
-        """Add the observations of a dataset to their table."""
-        weights = result.weights.tolist()
-        values = {
-            "dataset": [name] * len(weights),
-            "observation": list(range(len(weights))),
-            "weight": weights,
-            "outlier_score": result.outlier_score.tolist(),
-            "outlier": result.outliers.tolist(),
-        }
-        for key, column in values.items():
-            self.observations.setdefault(key, []).extend(column)
+    rows: list[dict[str, Any]]  # JSON values of each dataset
+    observations: dict[str, list[Any]]  # columns of a table, where it was asked for
+    failures: list[dict[str, Any]]  # name and message of datasets about which nothing was found
 
 
 def _adapt_all(mds: Any, observed: Any, *, force: bool, details: bool) -> Adapted:
     """Adapt each dataset; list those that fail."""
-    found, seen = Adapted(), set()
+    found, seen = Adapted([], {}, []), set()
     stream = mds.adapt_stream(observed, force=force)
     with bar(len(observed), "Adapting") as shown:
         for index, result in stream:
             name, n_obs = observed.names[index], observed.lengths[index]
             found.rows.append(output.adaptation_values(name, n_obs, result))
             seen.add(index)
-            if details:
-                found.add_observations(name, result)
+            for key, column in _columns(name, result).items() if details else ():
+                found.observations.setdefault(key, []).extend(column)
             shown.update()
     for failure in stream.report.failures:
         if failure.index not in seen:
             name = observed.names[failure.index]
             found.failures.append({"dataset": name, "message": failure.message})
     return found
+
+
+def _columns(name: Any, result: Any) -> dict[str, Any]:
+    """Return the columns of a table of the observations of one dataset."""
+    weights = result.weights.tolist()
+    which = {"dataset": [name] * len(weights), "observation": range(len(weights))}
+    scores = {"weight": weights, "outlier_score": result.outlier_score.tolist()}
+    return which | scores | {"outlier": result.outliers.tolist()}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with a column for each number of a summary, and how many outliers there are."""
+    flat = {key: value for key, value in row.items() if key not in SUMMARIES}
+    flat["outliers"] = len(row["outliers"])
+    return flat | {f"{name}_{i}": v for name in SUMMARIES for i, v in enumerate(row[name])}
 
 
 def _print(found: Adapted, alpha: float, written: list[Path]) -> None:
@@ -193,17 +173,12 @@ def _print_one(values: dict[str, Any]) -> None:
 
 def _print_many(adapted: list[dict[str, Any]]) -> None:
     """Say what was done about the datasets that were adapted."""
-    if not adapted:
-        return
-    cells = [
-        (
-            str(row["dataset"]),
-            number(row["epsilon"]),
-            str(len(row["outliers"])),
-            *(f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES),
-        )
-        for row in adapted[:MAX_LISTED]
-    ]
+    cells = []
+    for row in adapted[:MAX_LISTED]:
+        summaries = (f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES)
+        counts = (number(row["epsilon"]), str(len(row["outliers"])))
+        cells.append((str(row["dataset"]), *counts, *summaries))
     title = f"Adapted, the first {MAX_LISTED}:" if len(adapted) > MAX_LISTED else "Adapted:"
     columns = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
-    output.print_table(columns, cells, title=title)
+    if adapted:
+        output.print_table(columns, cells, title)

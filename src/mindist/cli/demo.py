@@ -17,16 +17,8 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from mindist import MinimumDistance, RobustPosterior
+from mindist import MinimumDistance, RobustPosterior, report
 from mindist.posteriors.sbi_bridge import train_npe
-from mindist.report import (
-    new_figure,
-    plot_data_space,
-    plot_density_contours,
-    plot_posteriors,
-    plot_summary_space,
-    save_figure,
-)
 from mindist.report.style import ADAPTED, OBSERVED, figure_style
 from mindist.tasks import GaussianTask
 from mindist.threads import one_thread
@@ -71,15 +63,8 @@ def train(
 
     # A mixture density network in large steps is the quickest posterior that is accurate here: its
     # mean RMSE on clean data is .092, that of the exact posterior .089.
-    npe = train_npe(
-        task.prior,
-        theta,
-        task.summary(x),
-        density_estimator="mdn",
-        learning_rate=5e-3,
-        batch_size=400,
-        seed=SEEDS * seed + 1,
-    )
+    large: dict[str, Any] = {"learning_rate": 5e-3, "batch_size": 400, "density_estimator": "mdn"}
+    npe = train_npe(task.prior, theta, task.summary(x), seed=SEEDS * seed + 1, **large)
     done("neural posterior")
     default = MinimumDistance(task.summary).fit(x)
     done("mindist default")
@@ -97,11 +82,9 @@ def errors_by_epsilon(
     x = task.simulate(theta, generator=generator)
     shape = (sizes.posterior_samples,)
 
-    def npe_at(s: Tensor) -> Tensor:
-        samples: Tensor = methods.npe.sample_batched(
-            shape, x=s, max_sampling_batch_size=sizes.posterior_samples, show_progress_bars=False
-        )
-        return samples
+    def npe_at(s: Tensor) -> Any:
+        options = {"max_sampling_batch_size": shape[0], "show_progress_bars": False}
+        return methods.npe.sample_batched(shape, x=s, **options)
 
     def rmse(samples: Tensor) -> float:
         return float((samples.mean(0) - theta).square().mean(-1).sqrt().mean())
@@ -134,18 +117,18 @@ def draw_figure(task: GaussianTask, methods: Methods, path: Path, *, seed: int =
     after = methods.default.sample((1_000,), x=x_obs, seed=SEEDS * seed + 5)
     fitted = methods.default.mds.fitted_
     with figure_style():
-        figure, (left, middle, right) = new_figure(3)
+        figure, (left, middle, right) = report.new_figure(3)
     labels = ("clean observations", "contaminated observations")
-    plot_data_space(left, x_obs, outlier, labels=labels)
+    report.plot_data_space(left, x_obs, outlier, labels=labels)
     decoded = {
         "model at the observed summary": (result.s_obs, OBSERVED),
         "model at the adapted summary": (result.s_star, ADAPTED),
     }
-    plot_density_contours(left, fitted, decoded).legend(fontsize=9, loc="upper left")
+    report.plot_density_contours(left, fitted, decoded).legend(fontsize=9, loc="upper left")
     s_ref = task.summary(x[None])[0]
-    plot_summary_space(middle, fitted.bank.s, result.s_obs, result.s_star, s_ref=s_ref)
-    plot_posteriors(right, before, after, theta[0], labels=("NPE", "NPE with mindist"))
-    return save_figure(figure, path)
+    report.plot_summary_space(middle, fitted.bank.s, result.s_obs, result.s_star, s_ref=s_ref)
+    report.plot_posteriors(right, before, after, theta[0], labels=("NPE", "NPE with mindist"))
+    return report.save_figure(figure, path)
 
 
 def format_table(table: Mapping[float, Mapping[str, float]]) -> str:

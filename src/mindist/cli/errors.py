@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-FAILURE, USAGE_ERROR, MISSPECIFIED, INTERRUPTED = 1, 2, 3, 130  # 0: fine, or well specified
+FAILURE, MISSPECIFIED = 1, 3  # 0: fine, or well specified
 
 # What mindist and the libraries below it raise with a text that is meant to be read.
 MEANT_TO_BE_READ = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError)
@@ -26,26 +26,11 @@ USER_FILES: set[Path] = set()  # named on the command line: their errors are the
 
 # The argument at the head of a message, and what a command calls it; "" where the sentence that
 # follows says it all.
-HEADS = dict.fromkeys(("path", "missing", "trust", "x"), "") | {
-    "dataset": "--dataset-column: ",
-    "names": "--names: ",
-    "prior": "PRIOR: ",
-    "simulator": "SIMULATOR: ",
-    "theta_names": "--names: ",
-}
-HEADS |= {
-    name: f"--{name}: "
-    for name in [
-        "columns",
-        "key",
-        "out",
-        "summary",
-        "posterior",
-        "alpha",
-        "bandwidth",
-        "representation",
-    ]
-}
+SAME = ("alpha", "bandwidth", "columns", "key", "names", "out", "posterior", "representation")
+HEADS = dict.fromkeys(("path", "missing", "trust", "x"), "")
+HEADS |= {name: f"--{name}: " for name in (*SAME, "summary")}
+HEADS |= {"dataset": "--dataset-column: ", "theta_names": "--names: "}
+HEADS |= {"prior": "PRIOR: ", "simulator": "SIMULATOR: "}
 PHRASES = {
     "Pass missing='drop' to leave": "Use --missing drop to leave",
     "Choose them with columns=[...]": "Choose them with --columns NAME,NAME",
@@ -59,8 +44,7 @@ PHRASES = {
     "prior: expected one of parameters": "--prior: expected one of parameters",
     "keep='data'": "--keep data",
     "time_limit": "--time-limit",
-    "The same call": "The same command",
-    "the same call": "the same command",
+    "he same call": "he same command",
     "Call mindist.simulate again with the same arguments: it continues": (
         "Run the `mindist simulate` that began it again: it continues"
     ),
@@ -69,28 +53,35 @@ PHRASES = {
 
 
 class CommandError(Exception):
-    """Something went wrong: status 1."""
+    """Something went wrong."""
 
-    status = FAILURE
+    status = 1
 
 
 class UsageError(CommandError):
-    """The command line asks for something that cannot be: status 2, and nothing was done."""
+    """The command line asks for something that cannot be; nothing was done."""
 
-    status = USAGE_ERROR
+    status = 2
 
 
 class StoppedError(CommandError):
-    """Ctrl-C, with what to do next: status 130."""
+    """Ctrl-C, with what to do next."""
 
-    status = INTERRUPTED
+    status = 130
 
 
 @contextmanager
 def spoken(*, debug: bool) -> Iterator[None]:
-    """Turn every error inside into a message on stderr and a status; debug lets it through."""
+    """Turn errors inside into a message on stderr and a status (debug lets them through)."""
+
+    def one_line(message: Warning | str, *_: Any, **__: Any) -> None:
+        print(f"Note: {in_words_of_the_command(str(message))}", file=sys.stderr)
+
     try:
-        with one_line_warnings():
+        with warnings.catch_warnings():
+            warnings.showwarning = one_line  # where in the code they arose is of no use here
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
             yield
     except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
@@ -139,12 +130,7 @@ def place_in_user_code(error: BaseException) -> str | None:
 
 
 def in_words_of_the_command(text: str) -> str:
-    """Return a message of the package as it reads on the command line.
-
-    Example:
-        >>> in_words_of_the_command("missing: 1 of 9 is NaN. Pass missing='drop' to leave it out.")
-        '1 of 9 is NaN. Use --missing drop to leave it out.'
-    """
+    """Return a message of the package as it reads on the command line."""
     for phrase, words in PHRASES.items():
         text = text.replace(phrase, words)
     head = re.match(r"(\w+): ", text)
@@ -155,15 +141,7 @@ def in_words_of_the_command(text: str) -> str:
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Turn the failure of an import inside into the name of the extra to install.
-
-    Example:
-        >>> with extra("demo"):
-        ...     import no_such_library
-        Traceback (most recent call last):
-            ...
-        mindist.cli.errors.CommandError: no_such_library is not installed. Install it with: pip ...
-    """
+    """Turn the failure of an import inside into the name of the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -181,29 +159,8 @@ def interruptible(advice: str) -> Iterator[None]:
         raise StoppedError(f"Stopped. {advice}") from None
 
 
-@contextmanager
-def one_line_warnings() -> Iterator[None]:
-    """Show warnings as one line each: where in the code they arose is of no use here."""
-
-    def one_line(message: Warning | str, *_: Any, **__: Any) -> None:
-        print(f"Note: {in_words_of_the_command(str(message))}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = one_line
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        yield
-
-
 def check_choice(value: str, known: Sequence[str], what: str) -> None:
-    """Raise with the list of what is known, and what may have been meant.
-
-    Example:
-        >>> check_choice("gausian", ["gaussian", "sir"], "task")
-        Traceback (most recent call last):
-            ...
-        mindist.cli.errors.UsageError: Unknown task 'gausian'. Did you mean 'gaussian'? Known: ...
-    """
+    """Raise with the list of what is known, and what may have been meant."""
     if value in known:
         return
     close = difflib.get_close_matches(value, known, n=1, cutoff=0.5)

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Option
 
 from mindist.cli import options
 from mindist.cli.artefacts import load_prior, need_summary, open_bank, write_note
 from mindist.cli.errors import UsageError, check_choice, extra
-from mindist.cli.output import number, on_terminal, print_json, prints_to_stderr, say, waiting
+from mindist.cli.output import number, on_terminal, print_json, say, waiting
 from mindist.cli.simulate import number_or_word
 from mindist.cli.user_code import load_user_code
 
 MAX_EPOCHS = 2**31 - 1
+ANOTHER = "Another than the bank was simulated with."
 EMBEDDING = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")
 
 
 def fit(
     bank: options.BankFolder,
-    out: Annotated[Path, typer.Option(help="Folder of the fitted estimator.")],
+    out: Annotated[Path, Option(help="Folder of the fitted estimator.")],
     summary: options.Summary = None,
     preset: Annotated[
         Literal["default", "paper"],
-        typer.Option(help="The best we know, or the paper to the letter (--keep data)."),
+        Option(help="The best we know, or the paper to the letter (--keep data)."),
     ] = "default",
-    bandwidth: Annotated[
-        str | None, typer.Option(help="Another than the bank was simulated with.")
-    ] = None,
-    representation: Annotated[
-        str | None, typer.Option(help="Another than the bank was simulated with.")
-    ] = None,
+    bandwidth: Annotated[str | None, Option(help=ANOTHER)] = None,
+    representation: Annotated[str | None, Option(help=ANOTHER)] = None,
     alpha: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Share of well-specified datasets that may be called misspecified; 0.05 by "
-            "default.",
-        ),
+        float | None, Option(min=0, max=1, help=f"{options.LEVEL}0.05 by default.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of everything random; else as of the bank.", min=0)
+        int | None, Option(min=0, help=f"{options.RANDOM}; else as of the bank.")
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -84,37 +77,30 @@ def _estimator(summary: Any, bank: Any, preset: str, given: dict[str, Any]) -> A
 
 
 def _print_fit(mds: Any, bank: Any, out: Path, seconds: float, *, json: bool) -> None:
-    fitted = mds.fitted_
-    facts: dict[str, Any] = {
-        "datasets": len(bank),
-        "n_obs": fitted.num_obs,
-        "event_shape": list(mds.event_shape),
-        "dim_summary": bank.s.shape[1],
-        "alpha": mds.alpha,
-        "threshold": fitted.null.threshold(mds.alpha, fitted.num_obs),
-        "bandwidth": float(fitted.features.bandwidth),
-        "seed": mds.seed,
-    }
+    n_obs, shape, dim = mds.fitted_.num_obs, tuple(mds.event_shape), bank.s.shape[1]
+    bandwidth = float(mds.fitted_.features.bandwidth)
     if json:
-        print_json("fit", out=out, **facts, seconds=seconds)
+        sizes = {"datasets": len(bank), "n_obs": n_obs, "event_shape": shape, "dim_summary": dim}
+        level = {"alpha": mds.alpha, "threshold": mds.fitted_.null.threshold(mds.alpha, n_obs)}
+        kernel = {"bandwidth": bandwidth, "seed": mds.seed}
+        print_json("fit", out=out, **sizes, **level, **kernel, seconds=seconds)
         return
-    shape = tuple(facts["event_shape"])
     print(
-        f"Fitted to {facts['datasets']:,} datasets of {facts['n_obs']} observations of shape "
-        f"{shape}, with summaries of length {facts['dim_summary']}; bandwidth "
-        f"{number(facts['bandwidth'])}. It is in {out} ({seconds:.0f} s)."
+        f"Fitted to {len(bank):,} datasets of {n_obs} observations of shape {shape}, with "
+        f"summaries of length {dim}; bandwidth {number(bandwidth)}. It is in {out} "
+        f"({seconds:.0f} s)."
     )
 
 
 def train(
     bank: options.BankFolder,
-    out: Annotated[Path, typer.Option(help="Folder of the posterior.")],
+    out: Annotated[Path, Option(help="Folder of the posterior.")],
     prior: options.Prior = None,
     density_estimator: Annotated[
-        str, typer.Option(help="One of sbi's: nsf, maf, mdn, zuko_nsf, ...")
+        str, Option(help="One of sbi's: nsf, maf, mdn, zuko_nsf, ...")
     ] = "nsf",
     max_epochs: Annotated[
-        int | None, typer.Option(help="At most; else until it no longer improves.", min=1)
+        int | None, Option(help="At most; else until it no longer improves.", min=1)
     ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -130,7 +116,7 @@ def train(
     distribution = load_prior(prior)
     check_prior(distribution, simulations.theta.shape[1:], "bank")
     begin = time.monotonic()
-    with prints_to_stderr():
+    with redirect_stdout(sys.stderr):  # sbi prints; stdout is for the result
         posterior = train_npe(
             distribution,
             simulations,

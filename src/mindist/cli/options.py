@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,14 +11,15 @@ from mindist.cli.errors import UsageError
 
 NAME = "FILE.py:NAME"
 
+LEVEL = "Share of well-specified datasets that may be called misspecified; "
+RANDOM = "Of everything random"
+
 MdsFolder = Annotated[Path, Argument(metavar="MDS", help="The folder that `mindist fit` wrote.")]
 BankFolder = Annotated[
     Path, Argument(metavar="BANK", help="The folder that `mindist simulate` wrote.")
 ]
-DataFile = Annotated[
-    Path,
-    Argument(metavar="DATA", help="Observed data: .csv, .npy, .npz, .parquet, .h5 or .zarr."),
-]
+FILES = "Observed data: .csv, .npy, .npz, .parquet, .h5 or .zarr."
+DataFile = Annotated[Path, Argument(metavar="DATA", help=FILES)]
 Summary = Annotated[
     str | None,
     Option(
@@ -29,14 +29,8 @@ Summary = Annotated[
         "summaries (B, d). The file is executed.",
     ),
 ]
-Prior = Annotated[
-    str | None,
-    Option(
-        "--prior",
-        metavar=NAME,
-        help="The prior: an object with .sample((n,)) (and .log_prob), or a function of n.",
-    ),
-]
+A_PRIOR = "An object with .sample((n,)) (and .log_prob), or a function of n."
+Prior = Annotated[str | None, Option("--prior", metavar=NAME, help=f"The prior. {A_PRIOR}")]
 Posterior = Annotated[
     str | None,
     Option(
@@ -54,16 +48,10 @@ ThetaNames = Annotated[
     str | None,
     Option("--names", metavar="A,B,...", help="Names of the parameters, for the output."),
 ]
-Columns = Annotated[
-    str | None,
-    Option(
-        metavar="A,B,...", help="Columns of a table that are the observation; else all numbers."
-    ),
-]
-DatasetColumn = Annotated[
-    str | None,
-    Option(metavar="COLUMN", help="Column of a table that names the dataset of each row."),
-]
+OBSERVATION = "Columns of a table that are the observation; else all numbers."
+Columns = Annotated[str | None, Option(metavar="A,B,...", help=OBSERVATION)]
+DATASET = "Column of a table that names the dataset of each row."
+DatasetColumn = Annotated[str | None, Option(metavar="COLUMN", help=DATASET)]
 Key = Annotated[
     str | None, Option(metavar="NAME", help="Array in a file that holds several; '*' for all.")
 ]
@@ -71,51 +59,26 @@ MissingValues = Annotated[
     Literal["error", "drop"],
     Option("--missing", help="What becomes of observations with missing values."),
 ]
-Alpha = Annotated[
-    float | None,
-    Option(
-        min=0,
-        max=1,
-        help="Share of well-specified datasets that may be called misspecified; else as fitted.",
-    ),
-]
-Seed = Annotated[int, Option("--seed", help="Of everything random.", min=0)]
+Alpha = Annotated[float | None, Option(min=0, max=1, help=f"{LEVEL}else as fitted.")]
+Seed = Annotated[int, Option("--seed", help=f"{RANDOM}.", min=0)]
 Json = Annotated[
     bool, Option("--json", help="Print one JSON document to stdout, and all else to stderr.")
 ]
 
 
-@dataclass(frozen=True)
-class DataOptions:
-    """What the user said about a file of observed data."""
+def read_data(
+    path: Path, mds: Any, columns: str | None, dataset: str | None, key: str | None, missing: str
+) -> Any:
+    """Read the `Observed` datasets of a file, as the options say, for a fitted estimator."""
+    from mindist.observed import read_observed
 
-    path: Path
-    columns: str | None
-    dataset_column: str | None
-    key: str | None
-    missing: str
-
-    def read(self, event_shape: Any) -> Any:
-        """Read the `Observed` datasets, of observations of this shape."""
-        from mindist.observed import read_observed
-
-        if not self.path.exists():
-            raise UsageError(f"DATA: there is no file {self.path}.")
-        return read_observed(
-            self.path,
-            event_shape=event_shape,
-            key=self.key,
-            columns=None if self.columns is None else split(self.columns),
-            dataset=self.dataset_column,
-            missing=self.missing,
-        )
+    if not path.exists():
+        raise UsageError(f"DATA: there is no file {path}.")
+    names = None if columns is None else split(columns)
+    told: dict[str, Any] = {"columns": names, "dataset": dataset, "key": key, "missing": missing}
+    return read_observed(path, event_shape=mds.event_shape, **told)
 
 
 def split(names: str) -> list[str]:
-    """Split names that are separated by commas.
-
-    Example:
-        >>> split("mean, sd")
-        ['mean', 'sd']
-    """
+    """Split names that are separated by commas."""
     return [name.strip() for name in names.split(",")]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +52,9 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | bool) or value is None else str(value)
 
 
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None
-) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
     """Print a table on stdout; all columns but the first are numbers, to the right."""
-    if title is not None:
+    if title:
         print(title)
     table = Table(box=None, pad_edge=False)
     for i, name in enumerate(columns):
@@ -90,20 +86,8 @@ def waiting(what: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def prints_to_stderr() -> Iterator[None]:
-    """Send what libraries print to stderr: stdout is for the result."""
-    with redirect_stdout(sys.stderr):
-        yield
-
-
 def number(value: Any) -> str:
-    """Return four significant digits.
-
-    Example:
-        >>> number(0.123456), number(1234567)
-        ('0.1235', '1.235e+06')
-    """
+    """Return four significant digits."""
     return f"{float(value):.4g}"
 
 
@@ -150,8 +134,8 @@ def print_verdicts(rows: list[dict[str, Any]], alpha: float) -> None:
     if found:
         shown = found[:MAX_LISTED]
         cells = [(str(r["dataset"]), str(r["n_obs"]), number(r["p_value"])) for r in shown]
-        title = None if shown == found else f"The {len(shown)} of them with the lowest p-values:"
-        print_table(("dataset", "observations", "p-value"), cells, title=title)
+        title = "" if shown == found else f"The {len(shown)} of them with the lowest p-values:"
+        print_table(("dataset", "observations", "p-value"), cells, title)
 
 
 def check_suffix(path: Path | None, option: str, known: Sequence[str]) -> None:
@@ -166,37 +150,16 @@ def check_suffix(path: Path | None, option: str, known: Sequence[str]) -> None:
         raise UsageError(f"{option}: there is no folder {path.parent}. Make it first.")
 
 
-def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns of equal length to a file that ends in .csv or .parquet.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "x.csv"
-        >>> write_table(path, {"name": ["a", "b"], "value": [0.5, 1.0]})
-        >>> path.read_text().splitlines()
-        ['name,value', 'a,0.5', 'b,1.0']
-    """
+def write_table(path: Path, content: Any) -> None:
+    """Write columns by name, or a list of rows, to a file that ends in .csv or .parquet."""
     from mindist.storage import write_whole
 
-    content = _csv(columns) if path.suffix.lower() == ".csv" else _parquet(columns)
+    with extra("files"):
+        import pandas as pd
+
+        table, csv = pd.DataFrame(content), path.suffix.lower() == ".csv"
+        written = table.to_csv(index=False).encode() if csv else table.to_parquet(index=False)
     try:
-        write_whole(path, content)
+        write_whole(path, written)
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror or error}.") from error
-
-
-def _csv(columns: Mapping[str, Sequence[Any]]) -> bytes:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return stream.getvalue().encode()
-
-
-def _parquet(columns: Mapping[str, Sequence[Any]]) -> bytes:
-    with extra("files"):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    sink = io.BytesIO()
-    pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), sink)
-    return sink.getvalue()

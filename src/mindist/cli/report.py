@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from mindist.cli import options, output
 from mindist.cli.artefacts import load_estimator, load_posterior
@@ -16,23 +16,21 @@ from mindist.cli.user_code import load_user_code
 def report(
     mds: options.MdsFolder,
     data: options.DataFile,
-    out: Annotated[Path, typer.Option(help="The page, a file that ends in .html.")],
+    out: Annotated[Path, Option(help="The page, a file that ends in .html.")],
     summary: options.Summary = None,
     posterior: options.Posterior = None,
     prior: options.Prior = None,
     trust: options.Trust = False,
     simulator: Annotated[
         str | None,
-        typer.Option(metavar=options.NAME, help="The simulator, for a posterior-predictive check."),
+        Option(metavar=options.NAME, help="The simulator, for a posterior-predictive check."),
     ] = None,
     names: options.ThetaNames = None,
     columns: options.Columns = None,
     dataset_column: options.DatasetColumn = None,
     key: options.Key = None,
     missing: options.MissingValues = "error",
-    dataset: Annotated[
-        str | None, typer.Option(help="Which dataset, where there are several.")
-    ] = None,
+    dataset: Annotated[str | None, Option(help="Which dataset, where there are several.")] = None,
     alpha: options.Alpha = None,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -41,8 +39,8 @@ def report(
     output.check_suffix(out, "--out", (".html",))
     with output.waiting("Loading"):
         estimator = load_estimator(mds, summary, alpha=alpha)
-        about = options.DataOptions(data, columns, dataset_column, key, missing)
-        name, x = _choose(about.read(estimator.event_shape), dataset)
+        observed = options.read_data(data, estimator, columns, dataset_column, key, missing)
+        name, x = _choose(observed, dataset)
         # as `adapt` calls them, and its tables
         labels = [f"s_{i}" for i in range(estimator.fitted_.bank.s.shape[1])]
         given: dict[str, Any] = {"x": x, "seed": seed, "summary_names": labels}

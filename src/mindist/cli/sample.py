@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from mindist.cli import options, output
 from mindist.cli.artefacts import load_estimator, load_posterior
@@ -26,7 +26,7 @@ def sample(
     summary: options.Summary = None,
     prior: options.Prior = None,
     trust: options.Trust = False,
-    num: Annotated[int, typer.Option(help="Samples for each dataset.", min=1)] = 1_000,
+    num: Annotated[int, Option(help="Samples for each dataset.", min=1)] = 1_000,
     names: options.ThetaNames = None,
     columns: options.Columns = None,
     dataset_column: options.DatasetColumn = None,
@@ -34,7 +34,7 @@ def sample(
     missing: options.MissingValues = "error",
     alpha: options.Alpha = None,
     out: Annotated[
-        Path | None, typer.Option(help="File of samples: .nc (ArviZ), .csv, .parquet or .npy.")
+        Path | None, Option(help="File of samples: .nc (ArviZ), .csv, .parquet or .npy.")
     ] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
@@ -45,15 +45,18 @@ def sample(
         from mindist import RobustPosterior
 
         estimator = load_estimator(mds, summary, alpha=alpha)
-        about = options.DataOptions(data, columns, dataset_column, key, missing)
-        observed = about.read(estimator.event_shape)
+        observed = options.read_data(data, estimator, columns, dataset_column, key, missing)
         robust = RobustPosterior(load_posterior(posterior, prior, trust=trust), estimator)
     if out is not None and out.suffix.lower() in (NETCDF, NUMPY) and len(observed) > 1:
         raise UsageError(
             f"--out: a {out.suffix} file holds the samples of one dataset, and {data} has "
             f"{len(observed)}. Write a .csv or .parquet, which has a column `dataset`."
         )
-    drawn = _draw_all(robust, observed, num, seed)
+    drawn = []
+    with bar(len(observed), "Sampling") as shown:
+        for index, x in enumerate(observed):  # each from a seed of its own
+            drawn.append(robust.sample((num,), x=x, seed=seed + index).cpu())
+            shown.update()
     labels = parameter_names(names, drawn[0].shape[1])
     if out is not None and out.suffix.lower() == NETCDF:
         with extra("arviz"):
@@ -62,34 +65,19 @@ def sample(
     elif out is not None:
         _write(out, drawn, labels, observed.names)
     rows = [
-        row | {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
-        for row, samples in zip(_detections(robust, observed), drawn, strict=True)
+        output.adaptation_values(name, len(x), robust.adapt(x))  # which it has remembered
+        | {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
+        for name, x, samples in zip(observed.names, observed, drawn, strict=True)
     ]
     if json:
-        output.print_json(
-            "sample", alpha=estimator.alpha, parameters=labels, out=out, datasets=rows
-        )
+        values = {"parameters": labels, "out": out, "datasets": rows}
+        output.print_json("sample", alpha=estimator.alpha, **values)
     else:
         _print(rows, estimator.alpha, out)
 
 
-def _draw_all(robust: Any, observed: Any, num: int, seed: int) -> list[Any]:
-    """Draw samples `(num, d_theta)` for each dataset, each from a seed of its own."""
-    drawn = []
-    with bar(len(observed), "Sampling") as shown:
-        for index, x in enumerate(observed):
-            drawn.append(robust.sample((num,), x=x, seed=seed + index).cpu())
-            shown.update()
-    return drawn
-
-
 def parameter_names(names: str | None, dim: int) -> list[str]:
-    """Return what the parameters are called.
-
-    Example:
-        >>> parameter_names(None, 2), parameter_names("mean, sd", 2)
-        (['theta_0', 'theta_1'], ['mean', 'sd'])
-    """
+    """Return what the parameters are called."""
     labels = [f"theta_{i}" for i in range(dim)] if names is None else options.split(names)
     if len(labels) != dim or len(set(labels)) != dim:
         raise UsageError(
@@ -100,18 +88,14 @@ def parameter_names(names: str | None, dim: int) -> list[str]:
 
 def _write(out: Path, drawn: Sequence[Any], names: list[str], datasets: Any) -> None:
     """Write samples as a table, or those of one dataset as an array."""
-    if out.suffix.lower() == NUMPY:
-        import numpy as np
+    import numpy as np
 
+    if out.suffix.lower() == NUMPY:
         np.save(out, drawn[0].numpy())
         return
-    rows = [row for samples in drawn for row in samples.tolist()]
-    columns: dict[str, list[Any]] = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    if len(drawn) > 1:
-        sizes = zip(datasets, drawn, strict=True)
-        which = [name for name, samples in sizes for _ in range(len(samples))]
-        columns = {"dataset": which, **columns}
-    output.write_table(out, columns)
+    columns = dict(zip(names, np.concatenate(drawn).T, strict=True))
+    which = np.repeat(datasets, [len(samples) for samples in drawn])
+    output.write_table(out, {"dataset": which} | columns if len(drawn) > 1 else columns)
 
 
 def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
@@ -129,41 +113,22 @@ def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _detections(robust: Any, observed: Any) -> list[dict[str, Any]]:
-    """Return what the adaptations said, which the posterior has remembered or finds again."""
-    rows = []
-    for name, x in zip(observed.names, observed, strict=True):
-        result = robust.adapt(x)
-        values = output.detection_values(name, len(x), result)
-        rows.append(values | {"adapted": bool(result.adapted), "s_star": result.s_star.tolist()})
-    return rows
-
-
 def _print(rows: list[dict[str, Any]], alpha: float, out: Path | None) -> None:
     output.print_verdicts(rows, alpha)
+    shown = [row for row in rows if row["posterior"]][:MAX_LISTED]
     if len(rows) == 1:
         moved = "adapted" if rows[0]["adapted"] else "observed"
         cells = [[p["name"], *(number(p[key]) for key in STATISTICS)] for p in rows[0]["posterior"]]
         title = f"Posterior at the {moved} summary, {rows[0]['num_samples']:,} samples:"
-        output.print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title=title)
-    else:
-        _print_several(rows)
+        output.print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title)
+    elif shown:
+        cells = []
+        for row in shown:
+            means = (f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"])
+            cells.append([str(row["dataset"]), *means])
+        few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
+        adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} at an adapted summary"
+        title = f"Posterior means and standard deviations{few}, {adapted}:"
+        output.print_table(("dataset", *(p["name"] for p in shown[0]["posterior"])), cells, title)
     if out is not None:
         print(f"Written: {out}")
-
-
-def _print_several(rows: list[dict[str, Any]]) -> None:
-    shown = [row for row in rows if row["posterior"]][:MAX_LISTED]
-    if not shown:
-        return
-    cells = [
-        [
-            str(row["dataset"]),
-            *(f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"]),
-        ]
-        for row in shown
-    ]
-    few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
-    adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} at an adapted summary"
-    title = f"Posterior means and standard deviations{few}, {adapted}:"
-    output.print_table(("dataset", *(p["name"] for p in shown[0]["posterior"])), cells, title=title)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from mindist.cli import options
 from mindist.cli.artefacts import need_summary
@@ -15,45 +15,37 @@ from mindist.cli.errors import UsageError, extra, interruptible
 from mindist.cli.output import print_json
 from mindist.cli.user_code import load_user_code
 
+A_SIMULATOR = "One theta to a dataset (N, ...)."
+
 
 def simulate(
     prior: Annotated[
-        str,
-        typer.Argument(
-            metavar="PRIOR",
-            help="FILE.py:NAME or module:name. An object with .sample((n,)), or a function of n.",
-        ),
+        str, Argument(metavar="PRIOR", help=f"{options.NAME} or module:name. {options.A_PRIOR}")
     ],
-    simulator: Annotated[
-        str,
-        typer.Argument(
-            metavar="SIMULATOR", help=f"{options.NAME}. One theta to a dataset (N, ...)."
-        ),
-    ],
-    num: Annotated[int, typer.Option(help="How many datasets.", min=1)],
-    n_obs: Annotated[int, typer.Option(help="Observations of each.", min=1)],
+    simulator: Annotated[str, Argument(metavar="SIMULATOR", help=f"{options.NAME}. {A_SIMULATOR}")],
+    num: Annotated[int, Option(help="How many datasets.", min=1)],
+    n_obs: Annotated[int, Option(help="Observations of each.", min=1)],
     summary: options.Summary = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the bank.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    out: Annotated[Path | None, Option(help="Folder of the bank.")] = None,
+    workers: Annotated[int, Option(help="Processes.", min=1)] = 1,
     seed: options.Seed = 0,
     keep: Annotated[
         Literal["embedding", "data"],
-        typer.Option(help="What is kept of the data; `data` is all, and can be large."),
+        Option(help="What is kept of the data; `data` is all, and can be large."),
     ] = "embedding",
     bandwidth: Annotated[
-        str, typer.Option(help="Of the kernel: median, '0.5 median', '95% efficient', a number.")
+        str, Option(help="Of the kernel: median, '0.5 median', '95% efficient', a number.")
     ] = "median",
     representation: Annotated[
-        str, typer.Option(help="What the kernel sees: auto, raw, standardised, signed-log, ...")
+        str, Option(help="What the kernel sees: auto, raw, standardised, signed-log, ...")
     ] = "auto",
-    chunk: Annotated[int | None, typer.Option(help="Datasets in a chunk.", min=1)] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for a simulation.")] = None,
+    chunk: Annotated[int | None, Option(help="Datasets in a chunk.", min=1)] = None,
+    time_limit: Annotated[float | None, Option(help="Seconds for a simulation.")] = None,
     failures: Annotated[
-        Literal["redraw", "report", "raise"],
-        typer.Option(help="What becomes of draws that fail."),
+        Literal["redraw", "report", "raise"], Option(help="What becomes of draws that fail.")
     ] = "redraw",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what it takes: time, memory, disk.")
+        bool, Option("--dry-run", help="Only say what it takes: time, memory, disk.")
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -70,30 +62,24 @@ def simulate(
     settings: dict[str, Any] = {"n_obs": n_obs, "workers": workers, "seed": seed, "keep": keep}
     settings |= {"failures": failures, "chunk": chunk, "time_limit": time_limit, "mds": mds}
     if out is None or dry_run:
-        _estimate(sources, num, settings, json=json)
+        _estimate(sources, num, settings, json)
     else:
-        _build(sources, num, settings, out, json=json)
+        _build(sources, num, settings, out, json)
 
 
 def number_or_word(text: str) -> float | str:
-    """Return a bandwidth: a number, or a rule in words.
-
-    Example:
-        >>> number_or_word("0.5"), number_or_word("0.5 median")
-        (0.5, '0.5 median')
-    """
+    """Return a bandwidth: a number, or a rule in words such as `0.5 median`."""
     try:
         return float(text)
     except ValueError:
         return text
 
 
-def _estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: bool) -> None:
+def _estimate(sources: list[Any], num: int, settings: dict[str, Any], json: bool) -> None:
     """Say what a bank would take."""
     from mindist.simulation import build as banks
 
-    prior, simulator, summary = sources
-    expected = banks.estimate(prior, simulator, summary, num, **settings)
+    expected = banks.estimate(*sources, num=num, **settings)
     if json:
         schema, took = expected.schema, {"seconds_each": expected.each, "timed": expected.timed}
         sizes = {"memory_bytes": int(expected.memory), "disk_bytes": int(expected.disk)}
@@ -103,16 +89,13 @@ def _estimate(sources: list[Any], num: int, settings: dict[str, Any], *, json: b
         print(expected)
 
 
-def _build(
-    sources: list[Any], num: int, settings: dict[str, Any], out: Path, *, json: bool
-) -> None:
+def _build(sources: list[Any], num: int, settings: dict[str, Any], out: Path, json: bool) -> None:
     """Simulate, and say what is there."""
     from mindist.simulation import build as banks
 
-    prior, simulator, summary = sources
     begin = time.monotonic()
     with interruptible("The same command goes on from here."), extra("bank"):
-        bank = banks.simulate(prior, simulator, summary, num, out=out, **settings)
+        bank = banks.simulate(*sources, num=num, out=out, **settings)
     seconds = time.monotonic() - begin
     if not json:
         print(f"{bank.report()} They are in {out} ({seconds:.0f} s).")

@@ -17,17 +17,10 @@ from mindist.cli.errors import USER_FILES, UsageError
 
 
 def load_user_code(name: str, option: str) -> Any:
-    """Return the object of that name; executes the file or imports the module.
+    """Return the object of that name, such as `model.py:task.simulate`; `option` is for messages.
 
-    Functions of a file are not importable elsewhere: they are sent to other processes by value.
-
-    Arguments:
-        name: Such as `"package.model:simulator"` or `"model.py:task.simulate"`.
-        option: Where it was named, for messages.
-
-    Example:
-        >>> load_user_code("math:pi", "PRIOR")
-        3.141592653589793
+    Executes the file or imports the module. Functions of a file are not importable elsewhere: they
+    are sent to other processes by value.
     """
     where, _, attribute = name.rpartition(":")
     if not (where and attribute):

@@ -11,14 +11,9 @@ from scipy.stats import gaussian_kde
 from mindist.report.style import ADAPTED, BLACK, OBSERVED, numbered, plain
 
 BEFORE, AFTER = "at the observed summary", "at the adapted summary"
-MASSES = (0.5, 0.9)
-"""Shares of the samples that the contours hold."""
-
-APART = 0.16
-"""Distance of the two intervals of a summary, in lines."""
-
-WIDE = 25.0
-"""Standard deviations from which the axis is logarithmic, but for its middle."""
+MASSES = (0.5, 0.9)  # shares of the samples that the contours hold
+APART = 0.16  # distance of the two intervals of a summary, in lines
+WIDE = 25.0  # standard deviations from which the axis is logarithmic, but for its middle
 
 
 def plot_posteriors(
@@ -65,21 +60,9 @@ def plot_posteriors(
 
 
 def plot_samples(
-    axes: Any,
-    samples: Mapping[str, Any],
-    theta: Any,
-    names: Sequence[str],
-    colours: Mapping[str, str],
+    axes: Any, samples: Mapping[str, Any], theta: Any, names: Sequence[str], colours: Any
 ) -> Any:
-    """Draw samples of several posteriors: histograms of one parameter, or clouds of the first two.
-
-    Arguments:
-        axes: Matplotlib axes.
-        samples: Label -> samples `(S, d_theta)`.
-        theta: True parameters `(d_theta,)`, or None where nobody knows.
-        names: Names of the parameters.
-        colours: Label -> colour.
-    """
+    """Draw samples `(S, d_theta)` by label: histograms of one parameter, or clouds of two."""
     arrays = {label: np.asarray(drawn, dtype=float) for label, drawn in samples.items()}
     dim = next(iter(arrays.values())).shape[-1]
     known = np.asarray([] if theta is None else theta, dtype=float).reshape(-1, dim)
@@ -173,12 +156,11 @@ def plot_predictive(
     centre, scale = np.asarray(centre, dtype=float), np.asarray(scale, dtype=float)
     scale = np.where(scale > 0, scale, 1.0)
     lines = np.arange(len(centre))
-    rows = (
+    furthest = 0.0
+    for label, drawn, s, offset, colour, marker in (
         (BEFORE, before, s_obs, -APART, OBSERVED, "X"),
         (AFTER, after, s_star, APART, ADAPTED, "o"),
-    )
-    furthest = 0.0
-    for label, drawn, s, offset, colour, marker in rows:
+    ):
         if drawn is None or not len(drawn):
             continue
         y = lines + offset
@@ -201,6 +183,3 @@ def plot_predictive(
     axes.grid(False, axis="y")
     axes.legend(fontsize=9, loc="best")
     return axes
-
-
-__all__ = ["plot_posteriors", "plot_predictive", "plot_samples"]

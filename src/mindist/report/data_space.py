@@ -19,30 +19,17 @@ from mindist.fitted import Fitted
 from mindist.report.style import CLOUD, OBSERVED
 
 KINDS = ("values", "points", "series", "images")
-LEAST_SIDE = 8
-"""Sides of an image; what is narrower are a few series side by side."""
-
-MOST_MARKS = 400
-"""Observations drawn of a kind; of more, an evenly spread part."""
-
+LEAST_SIDE = 8  # of an image; what is narrower are a few series side by side
+MOST_MARKS = 400  # observations drawn of a kind; of more, an evenly spread part
 IMAGES_IN_A_ROW, MOST_ROWS = 6, 2
 GRID = 120
-LEVELS = (0.5, 0.9)
-"""Levels of the contours, as shares of the largest density."""
-
-STROKE = 12
-"""Length of a stroke below a histogram, in points."""
-
+LEVELS = (0.5, 0.9)  # of the contours, as shares of the largest density
+STROKE = 12  # length of a stroke below a histogram, in points
 LABELS = ("other observations", "suspicious observations")
 
 
 def data_kind(event_shape: Sequence[int]) -> str:
-    """Return how observations of a shape are drawn.
-
-    Example:
-        >>> [data_kind(shape) for shape in [(), (2,), (25,), (25, 2), (32, 32), (1, 32, 32)]]
-        ['values', 'points', 'series', 'series', 'images', 'images']
-    """
+    """Return how observations of a shape are drawn, one of `KINDS`."""
     shape = tuple(event_shape)
     if int(np.prod(shape, dtype=int)) == 1:
         return "values"
@@ -92,25 +79,20 @@ def plot_data_space(
         )
     kind = checks.choice(kind or data_kind(values.shape[1:]), KINDS, "kind")
     draw = {"values": _values, "points": _points, "series": _series, "images": _images}[kind]
-    shown = {
-        label: np.flatnonzero(which) if kind == "images" else spread_out(np.flatnonzero(which))
-        for label, which in zip(labels, (~strange, strange), strict=True)
-    }
-    if score is not None and kind == "images":
-        highest = -np.asarray(score, dtype=float)
-        shown = {k: v[np.argsort(highest[v], kind="stable")] for k, v in shown.items()}
-    draw(axes, values, {k: v for k, v in shown.items() if len(v)}, labels[1], mark)
+    shown = {}
+    for label, which in zip(labels, (~strange, strange), strict=True):
+        index = np.flatnonzero(which)
+        if kind == "images" and score is not None:
+            index = index[np.argsort(-np.asarray(score, dtype=float)[index], kind="stable")]
+        elif kind != "images" and len(index) > MOST_MARKS:
+            index = index[np.linspace(0, len(index) - 1, MOST_MARKS).astype(int)]
+        if len(index):
+            shown[label] = index
+    draw(axes, values, shown, labels[1], mark)
     axes.set(title="Data space")
     if kind != "images":
         axes.legend(fontsize=9, loc="best")
     return axes
-
-
-def spread_out(index: Any) -> Any:
-    """Return at most `MOST_MARKS` of some indices, evenly spread."""
-    if len(index) <= MOST_MARKS:
-        return index
-    return index[np.linspace(0, len(index) - 1, MOST_MARKS).astype(int)]
 
 
 def _values(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> None:
@@ -242,7 +224,11 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         >>> axes.get_legend_handles_labels()[1]
         ['other observations', 'mean']
     """
-    span = [_twice_as_wide(*ends) for ends in (axes.get_xlim(), axes.get_ylim())]
+    ends = [
+        (low - (high - low) / 2, high + (high - low) / 2)
+        for low, high in (axes.get_xlim(), axes.get_ylim())
+    ]
+    span = [torch.linspace(float(low), float(high), GRID) for low, high in ends]
     seen = [axes.dataLim.get_points().copy()]
     first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
@@ -258,11 +244,3 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
     axes.autoscale_view()
     axes.legend(fontsize=9, loc="best")
     return axes
-
-
-def _twice_as_wide(low: float, high: float) -> Tensor:
-    margin = (high - low) / 2
-    return torch.linspace(float(low - margin), float(high + margin), GRID)
-
-
-__all__ = ["KINDS", "data_kind", "plot_data_space", "plot_density_contours", "plot_images"]

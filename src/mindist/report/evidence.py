@@ -14,15 +14,10 @@ from matplotlib.ticker import LogLocator
 from mindist.report.style import ADAPTED, CLOUD, GREY, OBSERVED, REFERENCE, numbered, plain
 
 MOST_SIMULATIONS = 1_000
-ROOM = 1.0
-"""How far the axes may reach beyond the simulations, in widths of those."""
-
-INSIDE = (0.005, 0.995)
-"""Quantiles of the simulations between which their width is taken."""
-
+ROOM = 1.0  # how far the axes may reach beyond the simulations, in widths of those
+INSIDE = (0.005, 0.995)  # quantiles of the simulations between which their width is taken
 BINS = 40
-SMALLEST_SHARE = 1e-6
-"""Distances below this share of the largest are drawn at the edge of the logarithmic axis."""
+SMALLEST_SHARE = 1e-6  # of the largest distance: what is below is drawn at the edge
 
 
 def plot_summary_space(
@@ -239,12 +234,3 @@ def plot_outlier_scores(
     axes.set(title="Outlier scores", xlabel="rank", ylabel="outlier score", ylim=(-0.03, 1.03))
     axes.legend(fontsize=9, loc="best")
     return axes
-
-
-__all__ = [
-    "plot_null_distance",
-    "plot_outlier_scores",
-    "plot_summary",
-    "plot_summary_pairs",
-    "plot_summary_space",
-]

@@ -17,19 +17,12 @@ from mindist.report.data_space import (
     plot_density_contours,
     series_of,
 )
-from mindist.report.evidence import (
-    plot_null_distance,
-    plot_outlier_scores,
-    plot_summary,
-    plot_summary_pairs,
-)
+from mindist.report.evidence import plot_null_distance, plot_outlier_scores, plot_summary_pairs
 from mindist.report.material import Material
-from mindist.report.page import inline_figure, number
+from mindist.report.page import inline_figure, number, plus_minus
 from mindist.report.style import ADAPTED, OBSERVED
 
-MOST_SUMMARIES = 6
-"""Summaries in the pair plot: those that moved most."""
-
+MOST_SUMMARIES = 6  # in the pair plot: those that moved most
 MOST_PARAMETERS = 8
 WHERE = {"before": "observed", "after": "adapted"}
 
@@ -56,47 +49,39 @@ def summary_figure(material: Material) -> Markup:
     dim, left_out = len(chosen), every.shape[1] - len(chosen)
     cloud = every[:, chosen].numpy()
     alt = (
-        f"Simulated summaries ({', '.join(names)}) as grey points"
-        f"{'' if dim > 1 else ' or bars'}, the observed one in orange"
+        f"Simulated summaries ({', '.join(names)}) as grey "
+        f"{'points and bars' if dim > 1 else 'bars'}, the observed one in orange"
         f"{', and an arrow to the adapted one in blue' if material.adapted else ''}."
     )
     caption = "Grey: simulated. Orange cross or line: observed. "
     caption += "Blue circle or dashed line: adapted. " if material.adapted else ""
     caption += "A summary far outside is drawn at the edge. "
     caption += f"The {left_out} summaries that moved least are left out." if left_out else ""
+    size = {1: (4.9, 2.6), 2: (2.6, 2.2), 3: (2.2, 1.9)}.get(dim, (1.8, 1.6))
 
-    def one(axes: Any) -> Any:
-        star = None if s_star is None else float(s_star[0])
-        return plot_summary(axes, cloud[:, 0], float(s_obs[0]), star, names[0])
-
-    def pairs(grid: Any) -> Any:
+    def draw(grid: Any) -> Any:
         return plot_summary_pairs(grid, cloud, s_obs, s_star, names=names)
 
-    if dim == 1:
-        return inline_figure("summaries", alt, one, caption=caption)
-    size = {2: (2.6, 2.2), 3: (2.2, 1.9)}.get(dim, (1.8, 1.6))
-    return inline_figure("summaries", alt, pairs, size=size, grid=dim, caption=caption)
+    return inline_figure("summaries", alt, draw, size=size, grid=dim, caption=caption)
 
 
 def distance_figure(material: Material) -> Markup:
     """Draw the distance against its null."""
     result = material.result
     null = material.mds.fitted_.null.distances(len(material.x)).cpu().numpy()
-    observed, star = float(result.distance_obs), None
-    at_the_adapted = ""
-    if material.adapted:
-        star = float(result.distance_star)
-        at_the_adapted = f", {number(star)} at the adapted summary"
+    observed, star = float(result.distance_obs), float(result.distance_star)
+    at_the_adapted = f", {number(star)} at the adapted summary" if material.adapted else ""
     alt = (
         f"Squared distances of {len(null):,} simulated datasets, from {number(null[0])} to "
         f"{number(null[-1])}; that of the observed data is {number(observed)}{at_the_adapted}. "
         f"The threshold is {number(result.threshold)}."
     )
-    return inline_figure(
-        "distance",
-        alt,
-        lambda axes: plot_null_distance(axes, null, observed, star, threshold=result.threshold),
-    )
+
+    def draw(axes: Any) -> None:
+        adapted = star if material.adapted else None
+        plot_null_distance(axes, null, observed, adapted, threshold=result.threshold)
+
+    return inline_figure("distance", alt, draw)
 
 
 def score_figure(material: Material) -> Markup:
@@ -148,14 +133,11 @@ def posterior_figures(material: Material) -> list[Markup]:
 
 
 def _posterior_figure(samples: dict[str, Any], columns: list[int], names: list[str]) -> Markup:
-    words = "; ".join(
-        f"at the {WHERE[key]} summary "
-        + ", ".join(
-            f"{name} {number(drawn[:, k].mean())} ± {number(drawn[:, k].std())}"
-            for k, name in zip(columns, names, strict=True)
-        )
-        for key, drawn in samples.items()
-    )
+    words = []
+    for key, drawn in samples.items():
+        spread = zip(names, drawn[:, columns].mean(0), drawn[:, columns].std(0), strict=True)
+        said = ", ".join(f"{name} {plus_minus(mean, sd)}" for name, mean, sd in spread)
+        words.append(f"at the {WHERE[key]} summary {said}")
 
     def draw(axes: Any) -> None:
         chosen = {key: drawn[:, columns] for key, drawn in samples.items()}
@@ -163,7 +145,7 @@ def _posterior_figure(samples: dict[str, Any], columns: list[int], names: list[s
         axes.set_title("")
 
     name = f"posterior-{'-'.join(map(str, columns))}"
-    alt = f"Posterior of {' and '.join(names)}: mean ± standard deviation {words}."
+    alt = f"Posterior of {' and '.join(names)}: mean ± standard deviation {'; '.join(words)}."
     return inline_figure(name, alt, draw)
 
 
@@ -189,9 +171,9 @@ def predictive_figures(material: Material) -> list[Markup]:
         size=(4.9, max(2.6, 1.6 + 0.5 * len(material.summary_names))),
     )
     shown = {
-        name: drawn.replicated.x[0]
+        name: drawn.replicated[0]
         for name, drawn in material.draws.items()
-        if drawn.replicated is not None and len(drawn.replicated.x)
+        if drawn.replicated is not None and len(drawn.replicated)
     }
     usual = material.x[~result.outliers]
     every = torch.cat([usual, *(x.to(usual.dtype) for x in shown.values())])
@@ -240,6 +222,3 @@ def predictive_words(material: Material, name: str) -> str:
     low, high = np.quantile(drawn.summaries.double().numpy(), (0.05, 0.95), axis=0)
     inside = int(((s.double().numpy() >= low) & (s.double().numpy() <= high)).sum())
     return f"{inside} of {len(low)} {where} summaries lie in their 90% interval"
-
-
-__all__ = ["every_figure", "hold_all", "predictive_words"]

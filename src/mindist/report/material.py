@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,67 +18,38 @@ from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.report.style import numbered
 from mindist.result import Adaptation
-from mindist.simulation.calls import predict_data
+from mindist.simulation.calls import NAN, predict_data
 
-PATIENCE = 60.0
-"""Seconds for the samples of one posterior."""
-
+PATIENCE = 60.0  # seconds for the samples of one posterior
 REPLICATIONS = 200
-MAX_BYTES = 2**28
-"""Size of replicated data."""
-
-
-class Replicated(NamedTuple):
-    """Datasets `(n, N, *event)`, how many were asked for, and what the first failure said."""
-
-    x: Tensor
-    asked: int
-    error: str = ""
+MAX_BYTES = 2**28  # of replicated data
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Samples of one posterior.
+    """Samples of one posterior, and data simulated from them if there is a simulator."""
 
-    Arguments:
-        theta: Samples `(n, d_theta)`; n may be less than was asked for, or 0.
-        said: Warnings meanwhile.
-        replicated: Data simulated from them, if there is a simulator.
-        summaries: Their summaries `(n, d_s)`, if there are any.
-        fit: Share of the replications that differ from another one by as much as the data do.
-        fit_weighted: The same of the data as weighted by the adaptation.
-    """
-
-    theta: Tensor
-    said: tuple[str, ...] = ()
-    replicated: Replicated | None = None
-    summaries: Tensor | None = None
-    fit: float | None = None
-    fit_weighted: float | None = None
+    theta: Tensor  # `(n, d_theta)`; n may be less than was asked for, or 0
+    said: tuple[str, ...] = ()  # warnings meanwhile
+    replicated: Tensor | None = None  # `(n, N, *event)`
+    asked: int = 0  # for so many datasets
+    error: str = ""  # what the first failure said
+    summaries: Tensor | None = None  # of the replicated data, `(n, d_s)`
+    fit: float | None = None  # share that differ from another one by as much as the data do
+    fit_weighted: float | None = None  # the same of the data as weighted by the adaptation
 
 
 @dataclass(frozen=True)
 class Material:
-    """What the page is made of.
+    """What the page is made of."""
 
-    Arguments:
-        result: The adaptation of one dataset, on the CPU.
-        x: The observations `(N, *event)`.
-        mds: The fitted estimator.
-        summary_names: Names of the d_s summaries.
-        theta_names: Names of the parameters, if there is a posterior.
-        tests: p-value of each statistic of the test.
-        draws: Samples at the observed summary, "before", if there is a posterior, and at the
-            adapted one, "after", if the data were adapted too.
-    """
-
-    result: Adaptation
-    x: Tensor
+    result: Adaptation  # of one dataset, on the CPU
+    x: Tensor  # `(N, *event)`
     mds: MinimumDistance
     summary_names: Sequence[str]
-    theta_names: Sequence[str]
-    tests: Mapping[str, float]
-    draws: Mapping[str, Draws]
+    theta_names: Sequence[str]  # none without a posterior
+    tests: Mapping[str, float]  # p-value of each statistic of the test
+    draws: Mapping[str, Draws]  # "before" at the observed summary, "after" at the adapted one
 
     @property
     def adapted(self) -> bool:
@@ -109,13 +80,7 @@ class Material:
 
 
 def one_dataset(result: Adaptation, x: Array, mds: MinimumDistance) -> tuple[Adaptation, Tensor]:
-    """Return the adaptation and the data of one dataset, or raise if they do not belong together.
-
-    Arguments:
-        result: Of one dataset, or of a batch of one.
-        x: That dataset, `(N, *event)` or `(1, N, *event)`.
-        mds: The estimator that gave the result.
-    """
+    """Return adaptation and data of one dataset, or of a batch of one; raise if they disagree."""
     if not isinstance(result, Adaptation):
         raise TypeError(
             f"result: expected an Adaptation, got {type(result).__name__}. Make one with "
@@ -137,17 +102,17 @@ def one_dataset(result: Adaptation, x: Array, mds: MinimumDistance) -> tuple[Ada
             f"observations whose summary is not that of x, which has {len(x_obs)}. Pass "
             "mds.adapt(x)."
         )
-    return _with_tensors(one, Tensor.cpu), x_obs.cpu()
+    return _moved(one, "cpu"), x_obs.cpu()
 
 
 def gather(
     result: Adaptation,
     x: Tensor,
     mds: MinimumDistance,
-    *,
     posterior: RobustPosterior | None,
     simulator: Callable[..., Any] | None,
-    num_samples: int,
+    *,
+    num: int,
     seed: int,
     names: Mapping[str, Sequence[str] | None],
 ) -> Material:
@@ -162,14 +127,12 @@ def gather(
     s_obs = Conditions.certain(result.s_obs[None].to(backend.device, torch.float32))
     asked = {"before": s_obs}
     if result.adapted:
-        there = _with_tensors(result, lambda value: value.to(mds.device))
-        asked["after"] = posterior.conditions_of(there)
+        asked["after"] = posterior.conditions_of(_moved(result, mds.device))
     draws = {}
     for name, conditions in asked.items():
-        draws[name] = draw(posterior, conditions, num_samples, seed)
+        draws[name] = draw(posterior, conditions, num, seed)
         if simulator is not None:
-            weights = result.weights.to(mds.device)
-            draws[name] = predict(draws[name], simulator, x, weights, mds, seed)
+            draws[name] = predict(draws[name], simulator, x, result.weights, mds, seed)
     return Material(result, x, mds, summaries, parameters, tests, draws)
 
 
@@ -185,29 +148,29 @@ def draw(posterior: RobustPosterior, conditions: Conditions, num: int, seed: int
 
 
 def predict(
-    drawn: Draws,
-    simulator: Callable[..., Any],
-    x: Tensor,
-    weights: Tensor,
-    mds: MinimumDistance,
-    seed: int,
+    drawn: Draws, simulator: Callable[..., Any], x: Tensor, weights: Tensor, mds: Any, seed: int
 ) -> Draws:
     """Add data replicated from the samples."""
     if not len(drawn.theta):
         return drawn
-    data = replicate(simulator, drawn.theta[:REPLICATIONS], tuple(x.shape), seed)
-    if len(data.x) < 2:
-        return replace(drawn, replicated=data)
+    theta = drawn.theta[: min(REPLICATIONS, max(1, MAX_BYTES // (4 * x.numel())))]
+    made, error = predict_data(simulator, theta, tuple(x.shape), seed)
+    finite = made.flatten(1).isfinite().all(1)
+    error = error or ("" if finite.all() else NAN.error)
+    drawn = replace(drawn, replicated=made[finite], asked=len(theta), error=error)
+    if len(made[finite]) < 2:
+        return drawn
     fitted = mds.fitted_
-    seen = data.x.to(mds.device, fitted.probe.dtype)
+    seen = made[finite].to(mds.device, fitted.probe.dtype)
     s = fitted.summarise(seen).cpu()
     replicated = fitted.embedding.split(fitted.embedding.mean(seen))[0].double()
-    z = fitted.embedding(x.to(mds.device)).double()
+    z, weights = fitted.embedding(x.to(mds.device)).double(), weights.to(mds.device)
     shares = [
         predictive_p_value(replicated, (w[:, None] * z).sum(0) / w.sum())
         for w in (torch.ones_like(weights), weights)
     ]
-    return Draws(drawn.theta, drawn.said, data, s[s.isfinite().all(1)], *shares)
+    s = s[s.isfinite().all(1)]
+    return replace(drawn, summaries=s, fit=shares[0], fit_weighted=shares[1])
 
 
 def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:
@@ -220,19 +183,6 @@ def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:
     return (1 + int(reached)) / (1 + len(replicated))
 
 
-def replicate(
-    simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int
-) -> Replicated:
-    """Simulate a dataset for each parameter vector, and leave out those that fail."""
-    numbers = torch.Size(shape).numel()
-    theta = theta[: max(1, MAX_BYTES // (4 * max(1, numbers)))]
-    data, error = predict_data(simulator, theta, shape, seed)
-    finite = data.flatten(1).isfinite().all(1)
-    if not error and not finite.all():
-        error = "the data hold NaN or infinite values"
-    return Replicated(data[finite], len(theta), error)
-
-
 def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) -> list[str]:
     """Return names of the parts of a vector, as given or numbered."""
     if given is None:
@@ -243,10 +193,7 @@ def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) 
     return names
 
 
-def _with_tensors(result: Adaptation, change: Callable[[Tensor], Tensor]) -> Adaptation:
-    """Return the adaptation with its tensors changed."""
-    changed = {k: change(v) for k, v in vars(result).items() if isinstance(v, Tensor)}
-    return Adaptation(**{**vars(result), **changed})
-
-
-__all__ = ["Draws", "Material", "gather", "one_dataset", "predictive_p_value", "replicate"]
+def _moved(result: Adaptation, device: torch.device | str) -> Adaptation:
+    """Return the adaptation with its tensors on a device."""
+    moved = {k: v.to(device) for k, v in vars(result).items() if isinstance(v, Tensor)}
+    return Adaptation(**{**vars(result), **moved})

@@ -1,12 +1,8 @@
 """HTML pages from templates, and figures as a part of them.
 
 A page loads nothing: its content security policy forbids all but what it holds itself, and scripts
-but the one whose hash it names. It follows the reader's light or dark preference, fits a phone,
-prints, and is walked through by keyboard. Templates escape all values but those marked as safe.
-
-A figure is drawn once, as inline SVG. Its text, axes and palette are then given names of the page's
-style, so that the same figure serves light, dark and print. It holds no text of its own (letters
-are paths), no comments, no addresses, and ids that no other figure has.
+but the one whose hash it names. A figure is inline SVG, drawn once: its colours are then given
+names of the page's style, so that it serves light, dark and print.
 """
 
 from __future__ import annotations
@@ -16,12 +12,10 @@ import hashlib
 import io
 import json
 import math
-import platform
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from typing import Any, cast
 
 import matplotlib
@@ -31,7 +25,7 @@ from markupsafe import Markup
 from mindist.report.style import figure_style, new_grid
 
 INK, LINE, PAPER = "#1b1b1b", "#e4e4e4", "#ffffff"
-THEME = {
+THEME = {  # colours of figures, and the names that they have in the style of a page
     INK: "--text",
     "#000000": "--text",
     "#555555": "--quiet",
@@ -42,31 +36,16 @@ THEME = {
     "#bbbbbb": "--cloud",
     "#8a8a8a": "--cloud-strong",
 }
-"""Colours of figures, and the names that they have in the style of a page."""
 
 
 def render(template: str, *packages: str, script: str = "", **values: Any) -> str:
-    """Return the text of a page.
+    """Return the text of a page: a template of one of the packages or of this one, filled in.
 
-    Arguments:
-        template: Name of a file in the folder `templates` of a package.
-        packages: Looked through before this one.
-        script: Name of the file with the only script that the page may run.
-        values: Variables of the template; text among them is escaped.
-
-    Example:
-        >>> html = render("page.html", title="a < b", skip="", sections={}, versions={})
-        >>> html.startswith("<!DOCTYPE html>"), "<h1>a &lt; b</h1>" in html
-        (True, True)
+    `script` names the file with the only script that the page may run; `values` are escaped.
     """
     loader = ChoiceLoader([PackageLoader(package) for package in (*packages, "mindist.report")])
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters |= {
         "anchor": lambda name: "x-" + re.sub("[^A-Za-z0-9]", "-", name),
         "count": lambda value: f"{value:,}",
@@ -77,17 +56,12 @@ def render(template: str, *packages: str, script: str = "", **values: Any) -> st
         "share": share,
     }
     code = loader.get_source(environment, script)[0] if script else ""
+    policy = "default-src 'none'; base-uri 'none'; img-src data:; style-src 'unsafe-inline'"
+    if code:
+        digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
+        policy += f"; script-src 'sha256-{digest}'"
     page = environment.get_template(template)
-    return page.render(policy=policy(code), script=Markup(code), **values)
-
-
-def policy(script: str) -> str:
-    """Return what a page with this script may load, which is nothing, and run: the script."""
-    rules = "default-src 'none'; base-uri 'none'; img-src data:; style-src 'unsafe-inline'"
-    if not script:
-        return rules
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return f"{rules}; script-src 'sha256-{digest}'"
+    return page.render(policy=policy, script=Markup(code), **values)
 
 
 def inline_figure(
@@ -99,21 +73,9 @@ def inline_figure(
     grid: int = 0,
     caption: str = "",
 ) -> Markup:
-    """Draw a figure and return it as HTML.
+    """Draw a figure and return it as HTML, with `name` before every id and `alt` as its words.
 
-    Arguments:
-        name: Stands before every id in it.
-        alt: What the figure shows, in words.
-        draw: Is given axes, or an array `(grid, grid)` of them.
-        size: Width and height of one pair of axes, in inches.
-        grid: Lines and columns; 0 for one pair of axes.
-        caption: Below the figure.
-
-    Example:
-        >>> html = inline_figure("f", "A <line>.", lambda axes: axes.plot([0, 1]))
-        >>> html[:75], "http" in html
-        (Markup('<figure class="inline"><svg role="img" aria-label="A &lt;line&gt;." viewBox'),
-         False)
+    `draw` is given axes of a size in inches, or, with a grid, an array `(grid, grid)` of them.
     """
     with _colours_of_the_theme():
         figure, axes = new_grid(max(grid, 1), max(grid, 1), size)
@@ -158,13 +120,7 @@ def _legend_below(figure: Any, axes: Any) -> None:
 
 
 def themed(svg: str, name: str, alt: str) -> Markup:
-    """Return an SVG file of matplotlib as an element of a page.
-
-    Example:
-        >>> svg = '<?xml?><svg viewBox="0 0 1 1"><!-- a --><g id="a" style="fill: #000000"/></svg>'
-        >>> print(themed(svg, "f", "words"))
-        <svg role="img" aria-label="words" viewBox="0 0 1 1"><g id="f-a" style="fill: ..."/></svg>
-    """
+    """Return an SVG file of matplotlib as an element of a page."""
     box = re.search(r'viewBox="([-\d. ]+)"', svg)
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     for pattern in (r"<!--.*?-->", r"<metadata>.*?</metadata>", r"<style.*?</style>"):
@@ -180,22 +136,12 @@ def themed(svg: str, name: str, alt: str) -> Markup:
 
 
 def number(value: Any) -> str:
-    """Return a number with three significant digits.
-
-    Example:
-        >>> number(0.000199), number(12.0), number(-1234.5), number(0.05)
-        ('0.000199', '12', '−1.23e+03', '0.05')
-    """
+    """Return a number with three significant digits."""
     return _with_minus(f"{float(value):.3g}")
 
 
 def plus_minus(mean: float, spread: float) -> str:
-    """Return a mean and a standard deviation, to two digits of the latter.
-
-    Example:
-        >>> plus_minus(-1.234, 0.5), plus_minus(-0.003, 1.0), plus_minus(1 / 3, math.nan)
-        ('−1.23 ± 0.50', '0.0 ± 1.0', '0.333')
-    """
+    """Return a mean and a standard deviation, to two digits of the latter."""
     if not math.isfinite(mean):
         return "–"
     if not math.isfinite(spread) or spread <= 0:
@@ -212,40 +158,16 @@ def _with_minus(text: str) -> str:
 
 
 def share(p: float) -> str:
-    """Return a p-value as so many of a round number of datasets.
-
-    Example:
-        >>> share(0.37), share(0.04), share(0.0002)
-        ('about 37 of 100', 'about 4 of 100', 'about 2 of 10,000')
-    """
+    """Return a p-value as so many of a round number of datasets."""
     total = max(100, 10 ** math.ceil(-math.log10(p)))
     return f"about {round(p * total):,} of {total:,}"
 
 
 def duration(seconds: float) -> str:
-    """Return seconds, minutes or hours, as a person would say it.
-
-    Example:
-        >>> duration(4.2), duration(200), duration(5000)
-        ('4.2 s', '3 min 20 s', '1 h 23 min')
-    """
+    """Return seconds, minutes or hours, as a person would say it."""
     if seconds < 60:
         return f"{seconds:.2g} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
-
-
-def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Return the versions of Python and of the packages that are installed."""
-    found = {"Python": platform.python_version()}
-    for name in packages:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-__all__ = ["duration", "inline_figure", "number", "plus_minus", "render", "versions"]

@@ -15,12 +15,9 @@ from matplotlib.figure import Figure
 from mindist.storage import write_whole
 
 BLACK, GREY, BLUE, VERMILION = "#000000", "#8A8A8A", "#0072B2", "#D55E00"
-
+# Colours of the observed and the adapted summary, the truth, and simulations.
 OBSERVED, ADAPTED, REFERENCE, CLOUD = VERMILION, BLUE, BLACK, "#BBBBBB"
-"""Colours of the observed and the adapted summary, the truth, and simulations."""
-
-LONGEST_NAME = 28
-"""Letters of a user's name for something that fit on an axis."""
+LONGEST_NAME = 28  # letters of a user's name for something that fit on an axis
 
 
 def new_figure(panels: int, size: tuple[float, float] = (5, 5)) -> tuple[Figure, list[Any]]:
@@ -74,10 +71,8 @@ def figure_style() -> AbstractContextManager[None]:
         "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure on every machine
         "font.size": 11,
         "axes.titlesize": 12,
-        "axes.labelsize": 11,
         "xtick.labelsize": 10,
         "ytick.labelsize": 10,
-        "legend.fontsize": 11,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,
@@ -89,19 +84,13 @@ def figure_style() -> AbstractContextManager[None]:
         "savefig.facecolor": "white",
         "svg.hashsalt": "mindist",  # the same ids, so the same bytes, every time
         "svg.fonttype": "path",
-        "path.simplify": True,
     }
     context: AbstractContextManager[None] = matplotlib.rc_context(cast(Any, settings))
     return context
 
 
 def plain(name: str) -> str:
-    r"""Return a user's name as text on an axis: no formula, one line, not too long.
-
-    Example:
-        >>> plain("price in $"), plain("two" + chr(10) + "lines"), plain("a" * 40)
-        ('price in \\$', 'two lines', 'aaaaaaaaaaaaaaaaaaaaaaaaaaa…')
-    """
+    """Return a user's name as text on an axis: no formula, one line, not too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(name)).split())
     line = line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
     return line.replace("\\", "\N{REVERSE SOLIDUS OPERATOR}").replace("$", r"\$")
@@ -111,6 +100,3 @@ def numbered(letter: str, num: int) -> list[str]:
     """Return names of the parts of a vector."""
     below = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
     return [f"{letter}{str(j + 1).translate(below)}" for j in range(num)]
-
-
-__all__ = ["figure_style", "new_figure", "new_grid", "numbered", "plain", "save_figure"]

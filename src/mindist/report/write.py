@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -17,18 +19,14 @@ from mindist.posteriors import RobustPosterior
 from mindist.protocols import Array
 from mindist.report import figures
 from mindist.report.material import Material, gather, one_dataset
-from mindist.report.page import duration, number, plus_minus, render, versions
+from mindist.report.page import duration, number, plus_minus, render
 from mindist.result import Adaptation
 from mindist.storage import write_whole
 
-MOST_ROWS = 1_000
-"""Rows of the table of observations; a larger page is slow on a phone."""
-
-MOST_VALUES = 3
-"""Numbers of an observation that have a place in the table."""
-
+MOST_ROWS = 1_000  # of the table of observations; a larger page is slow on a phone
+MOST_VALUES = 3  # numbers of an observation that have a place in the table
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
-STATISTICS = {
+STATISTICS = {  # what the statistics of the test measure
     "distance": "distance of the data from the decoder",
     "scaled wide": "distance of the data, given the summary (wide kernel)",
     "mahalanobis wide": "distance of the data, direction by direction (wide kernel)",
@@ -37,7 +35,6 @@ STATISTICS = {
     "summary": "distance of the summary from simulated ones",
     "regressed summary": "summary against what the data say of it",
 }
-"""What the statistics of the test measure."""
 
 
 def write_report(
@@ -91,23 +88,15 @@ def write_report(
     start, path = time.monotonic(), Path(path)
     mds, robust = _estimator(mds, posterior)
     one, x_obs = one_dataset(result, x, mds)
-    num_samples = checks.positive(num_samples, "num_samples")
-    material = gather(
-        one,
-        x_obs,
-        mds,
-        posterior=robust,
-        simulator=simulator,
-        num_samples=num_samples,
-        seed=checks.seed(seed),
-        names={"summary_names": summary_names, "theta_names": theta_names},
-    )
+    num, seed = checks.positive(num_samples, "num_samples"), checks.seed(seed)
+    names = {"summary_names": summary_names, "theta_names": theta_names}
+    material = gather(one, x_obs, mds, robust, simulator, num=num, seed=seed, names=names)
     page = render(
         "dataset.html",
         script="dataset.js",
         title=title or "Report on an observed dataset",
         material=material,
-        num_samples=num_samples,
+        num_samples=num,
         figures=figures.every_figure(material),
         **_tables(material),
         warnings=list(dict.fromkeys(w for d in material.draws.values() for w in d.said)),
@@ -116,7 +105,8 @@ def write_report(
         unlikely=UNLIKELY,
         settings=_settings(material) | {"Time taken": duration(time.monotonic() - start)},
         config=_configuration(mds) | {"report_seed": seed},
-        versions=versions(PACKAGES),
+        versions={"Python": platform.python_version()}
+        | {name: sys.modules[name].__version__ for name in PACKAGES if sys.modules.get(name)},
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page.encode())
@@ -127,19 +117,16 @@ def _estimator(
     mds: MinimumDistance | None, posterior: Any
 ) -> tuple[MinimumDistance, RobustPosterior | None]:
     """Return the estimator, and the posterior made robust by it, if there is one."""
-    if posterior is None or isinstance(posterior, RobustPosterior):
-        own = getattr(posterior, "mds", None) if mds is None else mds
-        if not isinstance(own, MinimumDistance):
-            got = "None, and no RobustPosterior" if own is None else type(own).__name__
-            raise TypeError(
-                f"mds: expected the fitted MinimumDistance that gave the result, got {got}."
-            )
-        return own, posterior
-    if mds is None:
+    if mds is None and isinstance(posterior, RobustPosterior):
+        mds = posterior.mds
+    if not isinstance(mds, MinimumDistance):
         raise TypeError(
-            "mds: expected the fitted MinimumDistance that gave the result, got None; only a "
-            f"RobustPosterior brings its own, and posterior is a {type(posterior).__name__}."
+            "mds: expected the fitted MinimumDistance that gave the result, got "
+            f"{type(mds).__name__}; only a RobustPosterior brings its own, and posterior is a "
+            f"{type(posterior).__name__}."
         )
+    if posterior is None or isinstance(posterior, RobustPosterior):
+        return mds, posterior
     return mds, RobustPosterior(posterior, mds)
 
 
@@ -172,11 +159,6 @@ def _tables(material: Material) -> dict[str, Any]:
             for name, drawn in material.draws.items()
             if drawn.fit is not None
         ],
-        "replicated": {
-            name: drawn.replicated
-            for name, drawn in material.draws.items()
-            if drawn.replicated is not None
-        },
     }
 
 
@@ -226,6 +208,3 @@ def _configuration(mds: MinimumDistance) -> dict[str, Any]:
         "representation": "a function" if function else mds.representation,
         "search": asdict(mds.search),
     }
-
-
-__all__ = ["write_report"]

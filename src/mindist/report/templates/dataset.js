@@ -27,36 +27,35 @@
       (down ? "highest first." : "lowest first.");
   };
 
-  heads.forEach((head, i) => {
+  const addButton = (cell, pressed) => {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = head.textContent;
-    button.addEventListener("click", () => {
-      down = i === column ? !down : true;
-      column = i;
-      show();
-    });
-    head.replaceChildren(button);
-  });
+    button.textContent = cell.textContent;
+    button.addEventListener("click", pressed);
+    cell.replaceChildren(button);
+    return button;
+  };
+
+  heads.forEach((head, i) => addButton(head, () => {
+    down = i === column ? !down : true;
+    column = i;
+    show();
+  }));
 
   rows.forEach((row) => {
     const cell = row.cells[0];
     const mark = byId("data-obs-" + cell.textContent);
     if (!mark) return;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = cell.textContent;
-    button.title = "Show in the figure";
-    button.setAttribute("aria-pressed", "false");
-    button.addEventListener("click", () => {
+    const button = addButton(cell, () => {
       const on = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", String(on));
       mark.classList.toggle("lit", on);
       if (on) mark.parentNode.appendChild(mark);
     });
+    button.title = "Show in the figure";
+    button.setAttribute("aria-pressed", "false");
     row.addEventListener("mouseenter", () => mark.classList.add("near"));
     row.addEventListener("mouseleave", () => mark.classList.remove("near"));
-    cell.replaceChildren(button);
   });
 
   only.addEventListener("change", show);
