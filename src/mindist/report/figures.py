@@ -118,7 +118,8 @@ def data_figure(material: Material) -> Markup:
             plot_density_contours(axes, material.mds.fitted_, at)
 
     rows = 1 + min(2, -(-found // IMAGES_IN_A_ROW))
-    return inline_figure("data", alt, draw, size=data_size(kind, rows, (5.4, 4.2)))
+    size = (5.4, 0.3 + 0.8 * rows) if kind == "images" else (5.4, 4.2)
+    return inline_figure("data", alt, draw, size=size)
 
 
 def posterior_figures(material: Material) -> list[Markup]:
@@ -190,7 +191,7 @@ def _replicated_figure(x: Tensor, where: str, every: Tensor) -> Markup:
         axes.set_title("")
 
     alt = f"One dataset simulated from the posterior at the {where} summary, to compare by eye."
-    size = data_size(kind, 2, (4.9, 3.5))
+    size = (5.4, 1.9) if kind == "images" else (4.9, 3.5)
     return inline_figure(f"replicated-{where}", alt, draw, size=size, caption=alt)
 
 
@@ -206,11 +207,6 @@ def hold_all(axes: Any, kind: str, x: Tensor) -> None:
     ends = zip(low - room, high + room, strict=True)
     for name, (first, last) in zip("y" if kind == "series" else "xy", ends, strict=False):
         getattr(axes, f"set_{name}lim")(first, last)
-
-
-def data_size(kind: str, rows: int, otherwise: tuple[float, float]) -> tuple[float, float]:
-    """Return the size of a figure in data space, in inches: images are as high as their rows."""
-    return (5.4, 0.3 + 0.8 * rows) if kind == "images" else otherwise
 
 
 def predictive_words(material: Material, name: str) -> str:

@@ -85,8 +85,7 @@ def figure_style() -> AbstractContextManager[None]:
         "svg.hashsalt": "mindist",  # the same ids, so the same bytes, every time
         "svg.fonttype": "path",
     }
-    context: AbstractContextManager[None] = matplotlib.rc_context(cast(Any, settings))
-    return context
+    return cast(AbstractContextManager[None], matplotlib.rc_context(cast(Any, settings)))
 
 
 def plain(name: str) -> str:

@@ -133,19 +133,14 @@ def _estimator(
 def _tables(material: Material) -> dict[str, Any]:
     """Return the rows of all tables, the first cell of a row its heading."""
     result, bank = material.result, material.mds.fitted_.bank
-    moved = (result.s_obs, result.s_star, material.shift)
+    around = [plus_minus(*map(float, pair)) for pair in zip(bank.centre, bank.scale, strict=True)]
+    moved = zip(result.s_obs, result.s_star, material.shift, strict=True)
+    cells = zip(material.summary_names, moved, around, strict=True)
     tests = sorted(material.tests.items(), key=lambda item: item[1])
     asked = {"before": "observed summary", "after": "adapted summary"}
     header, observations = _observations(material)
     return {
-        "summary_rows": [
-            [
-                name,
-                *(number(values[j]) for values in moved),
-                plus_minus(float(bank.centre[j]), float(bank.scale[j])),
-            ]
-            for j, name in enumerate(material.summary_names)
-        ],
+        "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in cells],
         "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
         "observation_header": header,
         "observation_rows": observations,

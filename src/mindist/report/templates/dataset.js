@@ -1,7 +1,6 @@
 "use strict";
 (() => {
   const table = document.getElementById("observations");
-  if (!table) return;
   const byId = (id) => document.getElementById(id);
   const [controls, only, more, said] = ["controls", "only", "more", "said"].map(byId);
   const body = table.tBodies[0], rows = Array.from(body.rows);
