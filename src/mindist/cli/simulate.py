@@ -15,6 +15,7 @@ from mindist.cli.errors import UsageError, extra, interruptible
 from mindist.cli.output import print_json
 from mindist.cli.user_code import load_user_code
 
+Sources = tuple[Any, Any, Any]  # prior, simulator, summary
 A_SIMULATOR = "One theta to a dataset (N, ...)."
 
 
@@ -52,8 +53,9 @@ def simulate(
     """Simulate datasets into a bank on disk, or go on with one. Executes the files it names."""
     if out is None and not dry_run:
         raise UsageError("Say where to: --out FOLDER, or what it takes: --dry-run.")
-    names = {"PRIOR": prior, "SIMULATOR": simulator, "--summary": need_summary(summary)}
-    sources = [load_user_code(name, argument) for argument, name in names.items()]
+    function = need_summary(summary)
+    loaded = load_user_code(prior, "PRIOR"), load_user_code(simulator, "SIMULATOR")
+    sources = (*loaded, load_user_code(function, "--summary"))
     from mindist import MinimumDistance
 
     # The estimator that the bank is for decides how data are embedded.
@@ -75,11 +77,11 @@ def number_or_word(text: str) -> float | str:
         return text
 
 
-def _estimate(sources: list[Any], num: int, settings: dict[str, Any], json: bool) -> None:
+def _estimate(sources: Sources, num: int, settings: dict[str, Any], json: bool) -> None:
     """Say what a bank would take."""
     from mindist.simulation import build as banks
 
-    expected = banks.estimate(*sources, num=num, **settings)
+    expected = banks.estimate(*sources, num, **settings)
     if json:
         schema, took = expected.schema, {"seconds_each": expected.each, "timed": expected.timed}
         sizes = {"memory_bytes": int(expected.memory), "disk_bytes": int(expected.disk)}
@@ -89,13 +91,13 @@ def _estimate(sources: list[Any], num: int, settings: dict[str, Any], json: bool
         print(expected)
 
 
-def _build(sources: list[Any], num: int, settings: dict[str, Any], out: Path, json: bool) -> None:
+def _build(sources: Sources, num: int, settings: dict[str, Any], out: Path, json: bool) -> None:
     """Simulate, and say what is there."""
     from mindist.simulation import build as banks
 
     begin = time.monotonic()
     with interruptible("The same command goes on from here."), extra("bank"):
-        bank = banks.simulate(*sources, num=num, out=out, **settings)
+        bank = banks.simulate(*sources, num, out=out, **settings)
     seconds = time.monotonic() - begin
     if not json:
         print(f"{bank.report()} They are in {out} ({seconds:.0f} s).")
