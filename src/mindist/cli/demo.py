@@ -1,8 +1,7 @@
 """A contaminated dataset, a wrong posterior, and the right one, in a minute: `mindist demo`.
 
 Trains a small neural posterior on the Gaussian task and fits both presets to the same simulations.
-Prints the mean RMSE of the posterior mean on test datasets by contaminated fraction, and draws the
-paper's Figure 1: a dataset with a fifth of its observations shifted by 8 units.
+Prints the mean RMSE of the posterior mean by contaminated fraction, and draws the paper's Figure 1.
 """
 
 from __future__ import annotations

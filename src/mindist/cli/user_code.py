@@ -17,11 +17,7 @@ from mindist.cli.errors import USER_FILES, UsageError
 
 
 def load_user_code(name: str, option: str) -> Any:
-    """Return the object of that name, such as `model.py:task.simulate`; `option` is for messages.
-
-    Executes the file or imports the module. Functions of a file are not importable elsewhere: they
-    are sent to other processes by value.
-    """
+    """Return the object called so, such as `model.py:task.simulate`; `option` is for messages."""
     where, _, attribute = name.rpartition(":")
     if not (where and attribute):
         raise UsageError(f"{option}: expected module:attribute or file.py:attribute, got {name!r}.")
