@@ -93,7 +93,7 @@ def _write(out: Path, drawn: Sequence[Any], names: list[str], datasets: Any) -> 
     if out.suffix.lower() == NUMPY:
         np.save(out, drawn[0].numpy())
         return
-    columns = dict(zip(names, np.concatenate(drawn).T, strict=True))
+    columns = dict(zip(names, np.concatenate(drawn).astype(float).T, strict=True))
     which = np.repeat(datasets, [len(samples) for samples in drawn])
     output.write_table(out, {"dataset": which} | columns if len(drawn) > 1 else columns)
 
