@@ -12,10 +12,12 @@ import hashlib
 import io
 import json
 import math
+import platform
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from typing import Any, cast
 
 import matplotlib
@@ -171,3 +173,12 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Return the versions of Python and of the packages that are installed."""
+    found = {"Python": platform.python_version()}
+    for name in packages:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -19,7 +17,7 @@ from mindist.posteriors import RobustPosterior
 from mindist.protocols import Array
 from mindist.report import figures
 from mindist.report.material import Material, gather, one_dataset
-from mindist.report.page import duration, number, plus_minus, render
+from mindist.report.page import duration, number, plus_minus, render, versions
 from mindist.result import Adaptation
 from mindist.storage import write_whole
 
@@ -105,8 +103,7 @@ def write_report(
         unlikely=UNLIKELY,
         settings=_settings(material) | {"Time taken": duration(time.monotonic() - start)},
         config=_configuration(mds) | {"report_seed": seed},
-        versions={"Python": platform.python_version()}
-        | {name: sys.modules[name].__version__ for name in PACKAGES if sys.modules.get(name)},
+        versions=versions(PACKAGES),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page.encode())
