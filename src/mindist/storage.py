@@ -1,11 +1,7 @@
 """Files: written whole or not at all, and fitted objects as a folder of JSON and safetensors.
 
-Every file that mindist writes is written under another name in the same folder, forced to the disk
-and renamed to its place (Zarr stores, whose chunks count only once they are complete, have their
-own way). A fitted object is a folder with `mindist.json` and `tensors.safetensors`. Loading
-executes nothing. The JSON file carries a format version and checksums of both files; a truncated,
-altered or newer artefact gives an error that says which it is. Whoever alters a file can compute
-its checksum again: `mindist.schema` checks every value before anything is made of it.
+Loading executes nothing (docs/files.md). Whoever alters a file can compute its checksum again:
+`mindist.schema` checks every value before anything is made of it.
 """
 
 from __future__ import annotations
@@ -16,8 +12,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,20 +61,16 @@ def whole_folder(path: Path) -> Iterator[Path]:
                 os.fsync(handle.fileno())
         scratch.chmod(0o755)
         sync_folder(scratch)
-        _put(scratch, path)
+        old = None
+        if path.is_dir() and any(path.iterdir()):
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+            os.replace(path, old / OLD)
+        os.replace(scratch, path)
+        if old is not None:
+            shutil.rmtree(old)
         sync_folder(path.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _put(scratch: Path, path: Path) -> None:
-    if not path.is_dir() or not any(path.iterdir()):
-        os.replace(scratch, path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-    os.replace(path, old / OLD)
-    os.replace(scratch, path)
-    shutil.rmtree(old)
 
 
 def sync_folder(folder: Path) -> None:
@@ -130,11 +122,10 @@ def write_artefact(
         header = {
             "kind": kind,
             "format_version": FORMAT_VERSION,
-            "tensors_sha256": _digest((scratch / TENSORS_NAME).read_bytes()),
+            "tensors_sha256": digest((scratch / TENSORS_NAME).read_bytes()),
             "config": config,
         }
-        header["sha256"] = _digest(_canonical(header))
-        text = json.dumps(header, indent=2) + "\n"
+        text = json.dumps(sealed(header), indent=2) + "\n"
         (scratch / JSON_NAME).write_text(text, encoding="utf-8")
 
 
@@ -150,18 +141,8 @@ def read_artefact(
     version, found = table.get("format_version"), table.get("kind")
     if type(version) is not int or version < 1 or not isinstance(found, str):
         raise damaged(folder / JSON_NAME, "it is not the JSON that save wrote")
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"path: {folder} has format version {version}, newer than {FORMAT_VERSION}, the newest "
-            "that this version of mindist reads. Upgrade mindist to load it."
-        )
-    claimed = header.pop("sha256", None)
-    try:
-        intact = claimed == _digest(_canonical(header))
-    except RecursionError:
-        intact = False
-    if not intact:
-        raise damaged(folder / JSON_NAME, "its checksum does not match its content")
+    check_version(folder, version, FORMAT_VERSION)
+    unseal(folder / JSON_NAME, header)
     if found != kind:
         raise ValueError(f"path: {folder} holds a {found}, expected a {kind}. Load it as that.")
     config = header.get("config")
@@ -173,6 +154,39 @@ def read_artefact(
 def damaged(file: Path, why: str) -> ValueError:
     """Return the error for a file that mindist did not write like this."""
     return ValueError(f"path: {file} is damaged: {why}. Restore it from a copy, or make it again.")
+
+
+def check_version(folder: Path, version: int, newest: int) -> None:
+    """Raise a ValueError for a format that only a newer mindist reads."""
+    if version > newest:
+        raise ValueError(
+            f"path: {folder} has format version {version}, newer than {newest}, the newest that "
+            "this version of mindist reads. Upgrade mindist to load it."
+        )
+
+
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON values with a checksum of them."""
+    return {**values, "sha256": digest(canonical(values))}
+
+
+def unseal(file: Path, values: dict[str, Any]) -> None:
+    """Remove the checksum that `sealed` added; raise a ValueError if it is another."""
+    claimed = values.pop("sha256", None)
+    with suppress(RecursionError, ValueError):  # ValueError: text that no encoding has
+        if claimed == digest(canonical(values)):
+            return
+    raise damaged(file, "its checksum does not match its content")
+
+
+def digest(content: bytes) -> str:
+    """Return the sha256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def canonical(value: Any) -> bytes:
+    """Return JSON values as bytes, in one way."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def read_json(file: Path, most: int = MAX_JSON_BYTES) -> Any:
@@ -193,7 +207,7 @@ def _tensors(file: Path, checksum: object) -> dict[str, Tensor]:
         raise damaged(file, "it is missing")
     try:
         blob = file.read_bytes()
-        if checksum != _digest(blob):
+        if checksum != digest(blob):
             raise damaged(file, "its checksum does not match: truncated or altered")
         return safetensors.torch.load(blob)
     except MemoryError:
@@ -209,29 +223,5 @@ def _missing(folder: Path) -> FileNotFoundError:
     advice = "Give the path that was passed to save."
     if asides:
         advice = f"A save was interrupted: what was there before is at {asides[0]}; move it back."
-    return FileNotFoundError(
-        f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}, found none at {folder}. "
-        f"{advice}"
-    )
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _canonical(header: dict[str, Any]) -> bytes:
-    return json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-
-
-__all__ = [
-    "FORMAT_VERSION",
-    "FullDiskError",
-    "damaged",
-    "read_artefact",
-    "read_json",
-    "room_for",
-    "sync_folder",
-    "whole_folder",
-    "write_artefact",
-    "write_whole",
-]
+    expected = f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}"
+    return FileNotFoundError(f"{expected}, found none at {folder}. {advice}")

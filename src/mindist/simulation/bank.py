@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mindist.simulation.calls import NumPy
-from mindist.simulation.schema import Failure, describe
+from mindist.simulation.schema import KINDS, Failure
 from mindist.simulation.store import Store
 
 
@@ -57,7 +58,6 @@ class SimulationBank:
         `chunks()` verifies what it reads in any case.
         """
         store = Store(Path(path))
-        store.check_arrays()
         bank = cls(store)
         for index, folder in store.chunk_folders():
             record = store.read_record(index, folder)
@@ -139,7 +139,7 @@ class SimulationBank:
     @property
     def embedding_state(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """Plain values and tensors of the embedding that made `z_bar`; None before it is chosen."""
-        return self._store.embedding()
+        return self._store.embedding() if "embedding" in self._store.header else None
 
     def chunks(self, *, verify: bool = True) -> Iterator[BankChunk]:
         """Yield what is there, one chunk in memory at a time; `verify` compares checksums first."""
@@ -166,7 +166,8 @@ class SimulationBank:
     def failures(self) -> list[Failure]:
         """Every draw that failed, with parameters, seed, kind and error."""
         records = (record for _, record in sorted(self._store.records.items()))
-        return [Failure.of_record(each) for record in records for each in record["failures"]]
+        every = (draw for record in records for draw in record["failures"])
+        return [Failure(**{**draw, "theta": tuple(draw["theta"])}) for draw in every]
 
     def report(self) -> str:
         """Say what is there and what failed."""
@@ -175,5 +176,13 @@ class SimulationBank:
         failures, what = self.failures, self.config["failures"]
         if what == "report":
             rows -= len({failure.row for failure in failures})
-        end = " Each was drawn again." if failures and what == "redraw" else ""
-        return f"{rows:,} of {len(self):,} datasets are there. {describe(failures)}{end}"
+        there = f"{rows:,} of {len(self):,} datasets are there."
+        if not failures:
+            return f"{there} No draw failed."
+        counts = Counter(failure.kind for failure in failures)
+        kinds = ", ".join(
+            f"{counts[kind]:,} {said}" for kind, said in KINDS.items() if counts[kind]
+        )
+        end = " Each was drawn again." if what == "redraw" else ""
+        draws = f"{len(failures):,} draw{'s' * (len(failures) > 1)}"
+        return f"{there} {draws} failed: {kinds}.{end}"

@@ -1,11 +1,7 @@
-r"""Build a bank: `mindist.simulate`, and `estimate`, which says what that would take.
-
-.. math:: \theta_i \sim p(\theta), \quad x^{(i)}_{1:N} \sim p_{\theta_i}, \quad
-    s_i = f(x^{(i)}), \quad \bar z_i = \tfrac1N \textstyle\sum_n z(x^{(i)}_n), \qquad i \le M
+"""Build a bank: `mindist.simulate`, and `estimate`, which says what that would take.
 
 The pilot comes first, with its data, then the embedding, then everything else. Chunks are simulated
-wherever joblib runs them and written here, in one process, each as it comes. What is complete is
-never simulated again.
+wherever joblib runs them and written here, in one process, each as it comes.
 """
 
 from __future__ import annotations
@@ -13,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -62,10 +58,9 @@ def simulate(
 ) -> SimulationBank:
     """Simulate datasets into a bank on disk, or go on with one.
 
-    The bank's arrays depend on the arguments alone: not on the number of workers, their order, or
-    how often the call was interrupted, by whatever. The same call goes on where it was; nothing
-    that was complete is simulated again. Under `joblib.parallel_config("dask")` or `"ray"` the
-    chunks are simulated on that cluster. See docs/simulations.md.
+    The bank's arrays depend on the arguments alone, not on workers or interruptions: the same call
+    goes on where it was. Under `joblib.parallel_config("dask")` or `"ray"` the chunks are simulated
+    on that cluster. See docs/simulations.md.
 
     Arguments:
         prior: An object with `.sample((n,))`, as of torch or sbi, or a function of n; gives
@@ -144,9 +139,9 @@ class _Build:
         store.recover()
         self._same_functions(store)
         work = Work(self.sources, self.settings, store.schema, None, with_data=True)
-        missing, pilot = store.missing(), range(store.schema.pilot_chunks)
-        total, done = self.settings.num, _rows(store.schema, list(store.records))
-        with bar(total, done, "dataset", progress) as shown:
+        missing = sorted(set(range(store.schema.num_chunks)) - set(store.records))
+        pilot, done = range(store.schema.pilot_chunks), _rows(store.schema, store.records)
+        with bar(self.settings.num, done, "dataset", progress) as shown:
             try:
                 self._run(store, work, [i for i in missing if i in pilot], shown)
                 work = replace(work, embed=self._embedding(store))
@@ -197,20 +192,16 @@ class _Build:
                 same["summary"] = checks.agree(again, torch.from_numpy(s[few]))
         for name, agrees in same.items():
             if not agrees:
-                raise ValueError(
-                    f"{name}: expected the one that {store.path} was begun with, got one that "
-                    "gives other values on its first chunk. Pass the same, or choose another "
-                    "folder."
-                )
+                expected = f"the one that {store.path} was begun with"
+                got = "one that gives other values on its first chunk"
+                raise checks.wrong(name, expected, got, "Pass the same, or choose another folder.")
 
     def _run(self, store: Writer, work: Work, indices: Sequence[int], shown: Any) -> None:
         """Simulate chunks, wherever, and write each as it comes."""
         alone = not on_cluster() and min(self.workers, len(indices)) <= 1
-        function: Callable[[int], Chunk] = (
-            partial(simulate_chunk, work)
-            if alone or not indices
-            else partial(packed, simulate_chunk, pack(work))
-        )
+        function: Callable[[int], Chunk] = partial(simulate_chunk, work)
+        if indices and not alone:
+            function = partial(packed, simulate_chunk, pack(work))
         each = store.schema.chunk * max(EMBEDDING_BYTES, store.schema.bytes_of("x"))
         wave = max(4 * self.workers, WAITING_BYTES // each)
         failed = 0
@@ -240,10 +231,7 @@ class _Build:
                 tensors = {name: value.cpu() for name, value in tensors.items()}
                 dim = self._make(store.path, config, tensors)(pilot[0][:1]).shape[1]
             store.set_embedding(config, tensors, dim)
-        state = store.embedding()
-        if state is None:
-            raise ValueError(f"path: {store.path} has lost its embedding.")
-        embed = self._make(store.path, *state)
+        embed = self._make(store.path, *store.embedding())
         try:
             fits = embed(pilot[0][:1]).shape[1:] == store.handle("z_bar").shape[1:]
         except (RuntimeError, IndexError):
@@ -278,7 +266,7 @@ def _same_config(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> N
         )
 
 
-def _rows(schema: Schema, indices: Sequence[int]) -> int:
+def _rows(schema: Schema, indices: Iterable[int]) -> int:
     """Return the datasets in these chunks."""
     return sum(last - first for first, last in map(schema.span, indices))
 
@@ -355,7 +343,10 @@ def estimate(
     mds = MinimumDistance(summary) if mds is None else mds
     sources, settings = Sources(prior, simulator, summary), Settings(num, n_obs, **options)
     schema, count = probe(sources, settings), 1
-    embed = _rough(mds, schema.shapes["x"][1:])
+    # As fast as the embedding to choose, but for its representation.
+    event, source = schema.shapes["x"][1:], torch.Generator().manual_seed(0)
+    features = FourierFeatures.draw(event, mds.num_features, bandwidth=1.0, generator=source)
+    embed = Embedding(features, features if mds.local else None, None).mean
     while True:
         few = replace(schema, num=count, chunk=count)
         work = Work(sources, settings, few, embed, with_data=True)
@@ -368,13 +359,6 @@ def estimate(
         count = min(MAX_TIMED, num, max(4 * count, int(count * SECONDS / 2 / chunk.seconds)))
     dim, each = chunk.arrays["z_bar"].shape[1], chunk.seconds / count
     return Estimate(schema, workers, each, count, len(chunk.failures), dim, settings.keep == "data")
-
-
-def _rough(mds: MinimumDistance, event: tuple[int, ...]) -> Embed:
-    """Return an embedding that takes as long as the one to choose, without its representation."""
-    source = torch.Generator().manual_seed(0)
-    features = FourierFeatures.draw(event, mds.num_features, bandwidth=1.0, generator=source)
-    return Embedding(features, features if mds.local else None, None).mean
 
 
 def _megabytes(number: float) -> str:

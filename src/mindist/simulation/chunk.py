@@ -34,16 +34,7 @@ from mindist.simulation.calls import (
 )
 from mindist.simulation.jobs import end_with_parent
 from mindist.simulation.limited import calling, close_idle, one_core, unpack_once
-from mindist.simulation.schema import (
-    CHUNK_BYTES,
-    CHUNKS,
-    EMBEDDING_BYTES,
-    MAX_CHUNK_BYTES,
-    Failure,
-    Schema,
-    Settings,
-    SimulationError,
-)
+from mindist.simulation.schema import Failure, Schema, Settings, SimulationError
 from mindist.summarise import Summariser
 
 Embed = Callable[[Tensor], Tensor]
@@ -77,8 +68,7 @@ class Work:
 
     def embed_rows(self, x: NumPy, valid: NumPy) -> NumPy:
         """Return mean embeddings `(b, K)` in float32 of the valid rows; NaN elsewhere."""
-        if self.embed is None:
-            raise ValueError("embed: expected an embedding, got None.")
+        assert self.embed is not None
         z_bar = self.embed(torch.from_numpy(x[valid])).float().cpu().numpy()
         result = np.full((len(x), z_bar.shape[1]), np.nan, np.float32)
         result[valid] = z_bar
@@ -243,16 +233,7 @@ def probe(sources: Sources, settings: Settings) -> Schema:
         s = summarise(x, prefer_numpy=data.numpy)
     parameters = checks.as_tensor(theta, "prior")[0].numpy()
     rows = {"theta": parameters, "s": s[0].cpu().numpy(), "x": x[0].numpy()}
-    fits = CHUNK_BYTES // max(rows["x"].nbytes, EMBEDDING_BYTES)
-    size = min(settings.num, settings.chunk or max(1, min(settings.num // CHUNKS, fits)))
-    if size * max(row.nbytes for row in rows.values()) > MAX_CHUNK_BYTES:
-        raise ValueError(
-            f"chunk: expected chunks of at most {MAX_CHUNK_BYTES:,} bytes, got {size} datasets of "
-            f"{rows['x'].nbytes:,} bytes. Choose fewer datasets for a chunk."
-        )
-    shapes = {name: row.shape for name, row in rows.items()}
-    dtypes = {name: str(row.dtype) for name, row in rows.items()}
-    return Schema(settings.num, size, batch, bool(summarise.numpy), shapes, dtypes)
+    return Schema.of_rows(settings, rows, vectorised=batch, summary_numpy=bool(summarise.numpy))
 
 
 def _first(sources: Sources, settings: Settings, caller: Caller) -> tuple[Any, Data, bool]:

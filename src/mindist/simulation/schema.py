@@ -1,16 +1,14 @@
 """The content of a bank: what was asked for, what the first simulation showed, what failed.
 
-All of it is written into the bank as JSON, and checked when it is read. A checksum shows damage,
-not good will: the files of a chunk are those that the schema says and no others, wherever else a
-record may point. (tests/test_hostile_banks.py has a case for each check.)
+Written into the bank as JSON, and checked when it is read: a checksum shows damage, not good will.
+(tests/test_hostile_banks.py has a case for each check.)
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ import numpy as np
 
 from mindist import checks, storage
 from mindist.schema import Record
-from mindist.simulation.calls import NOT_FINITE, RAISED, TIMED_OUT, WRONG_SHAPE
+from mindist.simulation.calls import NOT_FINITE, RAISED, TIMED_OUT, WRONG_SHAPE, NumPy
 
 CHUNKS = 100  # about: a killed process loses a hundredth, and writing all of them takes 5 s
 CHUNK_BYTES = 16 * 2**20  # of data or embeddings, several of which are in memory at once
@@ -58,13 +56,12 @@ class Settings:
         for name in ("num", "n_obs", *["chunk"] * (self.chunk is not None)):
             checks.positive(checks.integer(getattr(self, name), name), name)
         if checks.integer(self.seed, "seed") < 0:
-            raise ValueError(f"seed: expected a whole number of at least 0, got {self.seed}.")
+            raise checks.wrong("seed", "a whole number of at least 0", self.seed)
         checks.choice(self.keep, KEEP, "keep")
         checks.choice(self.failures, FAILURES, "failures")
         if self.time_limit is not None and not 0 < self.time_limit < math.inf:
-            raise ValueError(
-                f"time_limit: expected a positive number of seconds or None, got {self.time_limit}."
-            )
+            said = "a positive number of seconds or None"
+            raise checks.wrong("time_limit", said, self.time_limit)
 
 
 class Layout(NamedTuple):
@@ -85,6 +82,22 @@ class Schema:
     summary_numpy: bool
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
+
+    @classmethod
+    def of_rows(cls, settings: Settings, rows: dict[str, NumPy], **how: bool) -> Schema:
+        """Return the schema of a bank whose rows are like these, with chunks of a fitting size."""
+        each, asked = rows["x"].nbytes, settings.chunk
+        fits = CHUNK_BYTES // max(each, EMBEDDING_BYTES)
+        size = min(settings.num, asked or max(1, min(settings.num // CHUNKS, fits)))
+        if size * max(row.nbytes for row in rows.values()) > MAX_CHUNK_BYTES:
+            said, got = (
+                f"chunks of at most {MAX_CHUNK_BYTES:,} bytes",
+                f"{size} datasets of {each:,} bytes",
+            )
+            raise checks.wrong("chunk", said, got, "Choose fewer datasets for a chunk.")
+        shapes = {name: row.shape for name, row in rows.items()}
+        dtypes = {name: str(row.dtype) for name, row in rows.items()}
+        return cls(settings.num, size, shapes=shapes, dtypes=dtypes, **how)
 
     @property
     def num_chunks(self) -> int:
@@ -158,26 +171,11 @@ class Failure:
         finite = [v if v is not None and math.isfinite(v) else None for v in self.theta]
         return asdict(self) | {"theta": finite}
 
-    @classmethod
-    def of_record(cls, record: dict[str, Any]) -> Failure:
-        """Make what `record` gave."""
-        return cls(**{**record, "theta": tuple(record["theta"])})
-
     def __str__(self) -> str:
         return (
             f"row {self.row}, attempt {self.attempt}: {KINDS[self.kind]} ({self.error}); theta = "
             f"{list(self.theta)}, seed = {self.seed}"
         )
-
-
-def describe(failures: Sequence[Failure]) -> str:
-    """Say how many draws failed, of each kind."""
-    if not failures:
-        return "No draw failed."
-    counts = Counter(failure.kind for failure in failures)
-    parts = [f"{counts[kind]:,} {words}" for kind, words in KINDS.items() if counts[kind]]
-    draws = "draw" if len(failures) == 1 else "draws"
-    return f"{len(failures):,} {draws} failed: {', '.join(parts)}."
 
 
 def check_header(folder: Path, header: Mapping[str, Any]) -> Schema:

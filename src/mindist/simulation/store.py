@@ -1,31 +1,20 @@
 """A bank on disk: a Zarr store whose chunks count once they are recorded.
 
-::
-
-    zarr.json                      the header: format, versions, settings, shapes, embedding
-    theta/ s/ valid/ z_bar/ x/     arrays; rows of chunk i are the file c.i.0 of each
-    pilot/                         data of the first datasets, where not all are kept
-    embedding/                     tensors of the embedding
-    chunks/00000/                  the record of a complete chunk: files with sizes and sha256
-
-Header and records are attributes of Zarr groups, with a checksum of their own; they are written
-under another name, forced to the disk and renamed. Only the calling process writes, and only under
-its lock. Zarr meets only arrays whose codecs are ours, and what a file says of its size is compared
-with the schema before it is decompressed.
+The layout is in docs/simulations.md. Header and records are attributes of Zarr groups, with a
+checksum of their own. Only the calling process writes, and only under its lock. Zarr meets only
+arrays whose codecs are ours, and what a file says of its size is compared with the schema first.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
 import re
 import shutil
 import socket
-import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -34,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mindist import storage
+from mindist import checks, storage
 from mindist.simulation.calls import NumPy
 from mindist.simulation.chunk import Chunk
 from mindist.simulation.limited import need
@@ -46,7 +35,7 @@ from mindist.simulation.schema import (
     check_record,
     file_of,
 )
-from mindist.storage import damaged, room_for
+from mindist.storage import damaged, digest, room_for
 
 KIND, FORMAT_VERSION = "mindist simulation bank", 1
 PARTS = ("theta", "s", "valid", "x", "pilot", "z_bar", "embedding", "chunks")
@@ -94,8 +83,7 @@ def now() -> str:
 def write_group(folder: Path, attributes: dict[str, Any]) -> None:
     """Write the attributes of a Zarr group, and their checksum."""
     folder.mkdir(parents=True, exist_ok=True)
-    attributes = {**attributes, "sha256": _digest(_canonical(attributes))}
-    group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    group = {"zarr_format": 3, "node_type": "group", "attributes": storage.sealed(attributes)}
     storage.write_whole(folder / "zarr.json", (json.dumps(group, indent=1) + "\n").encode())
 
 
@@ -111,11 +99,8 @@ def read_group(folder: Path) -> dict[str, Any] | None:
     attributes = group.get("attributes") if isinstance(group, dict) else None
     if not isinstance(attributes, dict):
         raise damaged(path, "it is not what mindist wrote")
-    claimed = attributes.pop("sha256", None)
-    with suppress(RecursionError, ValueError):  # ValueError: text that no encoding has
-        if claimed == _digest(_canonical(attributes)):
-            return attributes
-    raise damaged(path, "its checksum does not match its content")
+    storage.unseal(path, attributes)
+    return attributes
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
@@ -131,20 +116,8 @@ def _read_header(folder: Path) -> dict[str, Any]:
     version = header.get("format_version")
     if type(version) is not int or version < 1:
         raise damaged(folder / "zarr.json", f"its format version is {str(version)[:80]}")
-    if version > FORMAT_VERSION:
-        raise ValueError(
-            f"path: {folder} has format version {version}, newer than "
-            f"{FORMAT_VERSION}, the newest that this version of mindist reads. Upgrade mindist."
-        )
+    storage.check_version(folder, version, FORMAT_VERSION)
     return header
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 # ------------------------------------------------------------------------------- arrays
@@ -257,16 +230,13 @@ class Store:
         self.keep: str = self.header["config"]["keep"]
         self.records: dict[int, dict[str, Any]] = {}
         self._opened: dict[str, Any] = {}
+        for name in self.layouts:
+            self.handle(name)
 
     @property
     def layouts(self) -> dict[str, Layout]:
         """The arrays that are there by now."""
         return self.schema.layouts(self.keep, embedded="embedding" in self.header)
-
-    def check_arrays(self) -> None:
-        """Raise a ValueError unless all arrays are what the schema says."""
-        for name in self.layouts:
-            self.handle(name)
 
     def handle(self, name: str) -> Any:
         """Open an array, once, and compare it with the schema."""
@@ -315,7 +285,7 @@ class Store:
             if path.stat().st_size != known["bytes"]:
                 return f"{name} has {path.stat().st_size} bytes instead of {known['bytes']}"
             if verify:
-                if _digest(path.read_bytes()) != known["sha256"]:
+                if digest(path.read_bytes()) != known["sha256"]:
                     return f"the checksum of {name} does not match its content"
                 if path.parent.name not in self.layouts:
                     return f"{name} belongs to no array"
@@ -329,12 +299,9 @@ class Store:
         files = self.records[index]["files"]
         return "embedding" in self.header and file_of("z_bar", index) in files
 
-    def embedding(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """Read the plain values and tensors of the embedding; None before it is chosen."""
-        facts = self.header.get("embedding")
-        if facts is None:
-            return None
-        folder = self.path / "embedding"
+    def embedding(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Read the plain values and tensors of the embedding, once it is chosen."""
+        facts, folder = self.header["embedding"], self.path / "embedding"
         tensors = {name: _read_tensor(folder / name) for name in facts["names"]}
         if _tensors_digest(tensors) != facts["sha256"]:
             raise ValueError(
@@ -367,7 +334,6 @@ class Writer(Store):
 
     def recover(self) -> None:
         """Read the records; what is damaged, or has no record, will be simulated again."""
-        self.check_arrays()  # before anything is removed
         for leftover in [*self.path.glob("*/*.partial"), *self.path.glob("**/.*.tmp")]:
             leftover.unlink(missing_ok=True)
         for index, folder in self.chunk_folders():
@@ -380,18 +346,11 @@ class Writer(Store):
                 self.records[index] = record
                 continue
             if why:
-                warnings.warn(
-                    f"{self.path}: chunk {index} is damaged ({why}); it is simulated again.",
-                    UserWarning,
-                    stacklevel=2,
-                )
+                said = f"chunk {index} is damaged ({why}); it is simulated again."
+                checks.warn_user(f"{self.path}: {said}")
             _remove(folder)
             for file in (*self.schema.files(self.keep, index), file_of("z_bar", index)):
                 _remove(self.path / file)
-
-    def missing(self) -> list[int]:
-        """Return the chunks that have to be simulated."""
-        return [index for index in range(self.schema.num_chunks) if index not in self.records]
 
     def write(self, chunk: Chunk) -> None:
         """Keep a chunk: its arrays, then its record."""
@@ -399,10 +358,9 @@ class Writer(Store):
         if self.keep != "data" and "x" in arrays:
             arrays["pilot"] = arrays.pop("x")
         with room_for(self.path, f"chunk {chunk.index}"):
-            files = [self._put(name, chunk.index, v) for name, v in arrays.items()]
             record = {
                 "rows": list(self.schema.span(chunk.index)),
-                "files": self._sums(files),
+                "files": dict(self._put(name, chunk.index, v) for name, v in arrays.items()),
                 "failures": [failure.record() for failure in chunk.failures],
                 "seconds": round(chunk.seconds, 3),
             }
@@ -411,8 +369,8 @@ class Writer(Store):
     def embed(self, index: int, z_bar: NumPy) -> None:
         """Add mean embeddings to a pilot chunk, which was simulated before there was any."""
         with room_for(self.path, f"chunk {index}"):
-            record, file = self.records[index], self._put("z_bar", index, z_bar)
-            self._record(index, {**record, "files": {**record["files"], **self._sums([file])}})
+            record, (file, known) = self.records[index], self._put("z_bar", index, z_bar)
+            self._record(index, {**record, "files": {**record["files"], file: known}})
 
     def data(self, index: int) -> tuple[NumPy, NumPy, NumPy]:
         """Read data, summaries and validity of a pilot chunk."""
@@ -439,17 +397,15 @@ class Writer(Store):
         self.header = {**self.header, **changes}
         write_group(self.path, self.header)
 
-    def _put(self, name: str, index: int, value: NumPy) -> str:
+    def _put(self, name: str, index: int, value: NumPy) -> tuple[str, dict[str, Any]]:
+        """Write a chunk of an array; return its file, with size and checksum."""
         first, last = self.schema.span(index)
         self.handle(name)[first:last] = value
         file = file_of(name, index, value.ndim)
         with open(self.path / file, "rb") as written:
             os.fsync(written.fileno())
-        return file
-
-    def _sums(self, names: list[str]) -> dict[str, dict[str, Any]]:
-        contents = {name: (self.path / name).read_bytes() for name in names}
-        return {name: {"bytes": len(v), "sha256": _digest(v)} for name, v in contents.items()}
+            content = written.read()
+        return file, {"bytes": len(content), "sha256": digest(content)}
 
     def _record(self, index: int, record: dict[str, Any]) -> None:
         write_group(self.path / "chunks" / f"{index:05}", {**record, "written": now()})
@@ -482,5 +438,5 @@ def _read_tensor(folder: Path) -> Tensor:
 def _tensors_digest(tensors: dict[str, Tensor]) -> str:
     """Return a checksum of named tensors: names, types, shapes and bytes."""
     plain = {name: _plain(tensors[name]) for name in sorted(tensors)}
-    facts = [[name, str(v.dtype), list(v.shape), _digest(v.tobytes())] for name, v in plain.items()]
-    return _digest(_canonical(facts))
+    facts = [[name, str(v.dtype), list(v.shape), digest(v.tobytes())] for name, v in plain.items()]
+    return digest(storage.canonical(facts))
