@@ -109,7 +109,7 @@ def test_literal_pipeline_moves_a_contaminated_summary_back() -> None:
     generator = torch.Generator().manual_seed(0)
     theta = torch.randn(1_000, 1, 2, generator=generator)
     x = theta + torch.randn(1_000, 50, 2, generator=generator)
-    pipeline = literal.LiteralPipeline.fit(lambda x: x.mean(1), x, max_epochs=50)
+    pipeline = literal.LiteralPipeline.fit(lambda x: x.mean(1), x, epochs=50)
     x_obs = torch.randn(50, 2, generator=generator)
     x_obs[:10] = 4.0
     assert pipeline.adapt(x_obs).norm() < 0.5 * x_obs.mean(0).norm()

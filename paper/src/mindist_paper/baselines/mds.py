@@ -32,17 +32,15 @@ class MinimumDistanceMethod:
         batch, _ = checks.observed(x, self.posterior.mds.event_shape)
         return self.posterior.adapt(batch).s_star
 
-    def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
-        """Return samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
+    def sample(self, shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Return samples `(*shape, d_theta)` given one dataset `(N, *event)`."""
         batch = one_dataset(x, self.posterior.mds.event_shape)
-        return self.sample_batched(sample_shape, batch, seed=seed)[..., 0, :]
+        return self.sample_batched(shape, batch, seed=seed)[..., 0, :]
 
-    def sample_batched(
-        self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
-    ) -> Tensor:
-        """Return samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+    def sample_batched(self, shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Return samples `(*shape, B, d_theta)` given datasets `(B, N, *event)`."""
         batch, _ = checks.observed(x, self.posterior.mds.event_shape)
-        return self.posterior.sample_batched(sample_shape, batch, seed=seed)
+        return self.posterior.sample_batched(shape, batch, seed=seed)
 
 
 class Forced:
@@ -87,13 +85,13 @@ def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistanc
 
 def train_minimum_distance(
     task: Task,
-    simulations: Simulations,
+    data: Simulations,
     options: Options,
     *,
     variant: str,
     train: Callable[[Task, Simulations, Options], NeuralPosterior] = train_neural_posterior,
 ) -> MinimumDistanceMethod:
     """Train a posterior, or take the one of the options, and fit the estimator beside it."""
-    npe = train(task, simulations, options)
-    mds = unfitted(variant, npe.summary, options).fit(simulations.x)
+    npe = train(task, data, options)
+    mds = unfitted(variant, npe.summary, options).fit(data.x)
     return robust_method(npe.posterior, mds, options)

@@ -33,13 +33,11 @@ BLOCK_DATASETS = 1_000  # summarised at once
 class Method(Protocol):
     """A posterior over parameters given raw datasets."""
 
-    def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
-        """Return samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
+    def sample(self, shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Return samples `(*shape, d_theta)` given one dataset `(N, *event)`."""
 
-    def sample_batched(
-        self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
-    ) -> Tensor:
-        """Return samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+    def sample_batched(self, shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Return samples `(*shape, B, d_theta)` given datasets `(B, N, *event)`."""
 
     def used_summary(self, x: Array) -> Tensor | None:
         """Return the summaries `(B, d_s)` at which the posterior is queried, if there are any."""
@@ -175,17 +173,15 @@ class SummaryQueries:
         """Return the summaries `(B, d_s)` at which the posterior is queried."""
         return self._summaries(checks.observed(x, self.event_shape)[0])
 
-    def sample(self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
-        """Return samples `(*sample_shape, d_theta)` given one dataset `(N, *event)`."""
+    def sample(self, shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Return samples `(*shape, d_theta)` given one dataset `(N, *event)`."""
         batch = one_dataset(x, self.event_shape)
-        return self.sample_batched(sample_shape, batch, seed=seed)[..., 0, :]
+        return self.sample_batched(shape, batch, seed=seed)[..., 0, :]
 
-    def sample_batched(
-        self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
-    ) -> Tensor:
-        """Return samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
+    def sample_batched(self, shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Return samples `(*shape, B, d_theta)` given datasets `(B, N, *event)`."""
         at = Conditions.certain(self._queries.checked(self.used_summary(x)))
-        return self._queries.sample(sample_shape, at, seed=seed)
+        return self._queries.sample(shape, at, seed=seed)
 
     def _summaries(self, x: Tensor) -> Tensor:
         """Return the summaries `(B, d_s)` to use for checked datasets `(B, N, *event)`."""

@@ -36,22 +36,18 @@ class NeuralPosterior(SummaryQueries):
     """A neural posterior, queried at the summary of the observed data, contaminated or not."""
 
 
-def train_neural_posterior(
-    task: Task, simulations: Simulations, options: Options
-) -> NeuralPosterior:
+def train_neural_posterior(task: Task, data: Simulations, options: Options) -> NeuralPosterior:
     """Train an NPE, or take the one of the options."""
     if options.npe is not None:
         return options.npe
     how: dict[str, Any] = {**vars(options.training), "seed": options.seed}
     if options.learned_summary:
         net = summary_network(task, options.seed)
-        joint = train_npe(
-            task.prior, simulations.theta, simulations.datasets(), embedding_net=net, **how
-        )
+        joint = train_npe(task.prior, data.theta, data.datasets(), embedding_net=net, **how)
         summary, posterior = split_embedding(joint)
         return NeuralPosterior(posterior, summary, task.event_shape)
-    s = simulations.summaries(task.summary, task_summary=True)
-    posterior = train_npe(task.prior, simulations.theta, s, **how)
+    s = data.summaries(task.summary, task_summary=True)
+    posterior = train_npe(task.prior, data.theta, s, **how)
     return NeuralPosterior(posterior, task.summary, task.event_shape)
 
 
@@ -75,14 +71,12 @@ class Squash(nn.Module):
         return torch.asinh((s - self.centre) / self.scale)
 
 
-def train_noisy_posterior(
-    task: Task, simulations: Simulations, options: Options
-) -> NeuralPosterior:
+def train_noisy_posterior(task: Task, data: Simulations, options: Options) -> NeuralPosterior:
     """Train an NPE on noisy summaries: the task's, or those of a jointly trained network."""
     summary = task.summary
     if options.learned_summary or options.npe is not None:
-        summary = train_neural_posterior(task, simulations, options).summary
-    s = simulations.summaries(summary, task_summary=summary == task.summary)
+        summary = train_neural_posterior(task, data, options).summary
+    s = data.summaries(summary, task_summary=summary == task.summary)
     standardise = Standardiser.of(s)
     generator = torch.Generator().manual_seed(options.seed)
     noise = options.error_model.noise(tuple(s.shape), generator).to(s.device)
@@ -90,7 +84,7 @@ def train_noisy_posterior(
     with quiet("Data has extreme outliers"):  # which is what the slab is for
         posterior = train_npe(
             task.prior,
-            simulations.theta,
+            data.theta,
             y,
             embedding_net=Squash(standardise),
             z_score_x="none",
@@ -100,7 +94,7 @@ def train_noisy_posterior(
     return NeuralPosterior(posterior, summary, task.event_shape)
 
 
-def train_pfn_posterior(task: Task, simulations: Simulations, options: Options) -> NeuralPosterior:
+def train_pfn_posterior(task: Task, data: Simulations, options: Options) -> NeuralPosterior:
     """Return sbi's NPE-PFN on the task's summaries, or on those of a learned one in `npe`."""
     if importlib.util.find_spec("tabpfn") is None:
         raise ImportError("NPE-PFN needs TabPFN. Install it with: pip install 'mindist-paper[pfn]'")
@@ -111,7 +105,7 @@ def train_pfn_posterior(task: Task, simulations: Simulations, options: Options) 
             "`make tabpfn` (scripts/fetch_tabpfn.py) obtains one and checks it."
         )
     summary = task.summary if options.npe is None else options.npe.summary
-    s = simulations.summaries(summary, task_summary=options.npe is None)
+    s = data.summaries(summary, task_summary=options.npe is None)
     device = str(s.device)
     regressor = {"model_path": str(path), "n_estimators": 1, "softmax_temperature": 1.0}
     build: Any = posterior_nn(
@@ -123,7 +117,7 @@ def train_pfn_posterior(task: Task, simulations: Simulations, options: Options) 
     own = {"device": device, "tracker": NoTracker(), "show_progress_bars": False}
     inference = NPE_PFN(task.prior, density_estimator=build, **own)
     with quiet(*HARMLESS, stdout=True):
-        inference.append_simulations(simulations.theta.float(), s.float())
+        inference.append_simulations(data.theta.float(), s.float())
         posterior = inference.build_posterior(
             posterior_parameters=FilteredDirectPosteriorParameters(filter_size=CONTEXT_SIZE)
         )

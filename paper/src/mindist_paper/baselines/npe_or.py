@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import torch
+from sklearn.svm import OneClassSVM
 from torch import Tensor
 
 from mindist import checks
@@ -61,15 +62,14 @@ class OutlierRemoval(SummaryQueries):
         return super()._summaries(self.cleaned(x))
 
 
-def train_outlier_removal(task: Task, simulations: Simulations, options: Options) -> OutlierRemoval:
+def train_outlier_removal(task: Task, data: Simulations, options: Options) -> OutlierRemoval:
     """Fit the SVM to simulated observations, calibrate its threshold on others."""
-    svm = _one_class_svm()
-    npe = train_neural_posterior(task, simulations, options)
+    npe = train_neural_posterior(task, data, options)
     generator = torch.Generator().manual_seed(options.seed)
-    pooled = simulations.pooled_observations(NUM_FIT + NUM_CALIBRATE, generator)
+    pooled = data.pooled_observations(NUM_FIT + NUM_CALIBRATE, generator)
     fit, held_out = pooled.tensor_split([len(pooled) * NUM_FIT // (NUM_FIT + NUM_CALIBRATE)])
     bandwidth = median_distance(fit[None], generator)
-    detector = svm(kernel="rbf", gamma=1 / (2 * bandwidth**2), nu=NU)
+    detector = OneClassSVM(kernel="rbf", gamma=1 / (2 * bandwidth**2), nu=NU)
     detector.fit(fit.double().cpu().numpy())
     # The k-th smallest of n held-out values: at most k / (n + 1) of new ones fall below it.
     k = max(1, math.floor(FALSE_POSITIVES * (len(held_out) + 1)))
@@ -80,13 +80,3 @@ def train_outlier_removal(task: Task, simulations: Simulations, options: Options
 def scores(detector: Any, x: Tensor) -> Tensor:
     """Return decision values `(n,)`, float64, of observations `(n, D)`: small for outliers."""
     return torch.from_numpy(detector.decision_function(x.double().cpu().numpy()))
-
-
-def _one_class_svm() -> Any:
-    try:
-        from sklearn.svm import OneClassSVM
-    except ImportError as error:
-        raise ImportError(
-            "NPE-OR needs scikit-learn. Install it with: pip install mindist-paper"
-        ) from error
-    return OneClassSVM

@@ -36,9 +36,7 @@ class RobustStatistics(SummaryQueries):
     """A neural posterior over summaries that were learned for given observed datasets."""
 
 
-def train_robust_statistics(
-    task: Task, simulations: Simulations, options: Options
-) -> RobustStatistics:
+def train_robust_statistics(task: Task, data: Simulations, options: Options) -> RobustStatistics:
     """Train jointly with the penalty, from a jointly trained NPE: the options', or a new one."""
     if options.x_obs is None:
         raise ValueError(
@@ -48,13 +46,13 @@ def train_robust_statistics(
     if not 0 <= options.penalty < math.inf:
         raise ValueError(f"penalty: expected lambda of at least 0, got {options.penalty}.")
     x_obs, _ = checks.observed(options.x_obs, task.event_shape, "x_obs")
-    npe = train_neural_posterior(task, simulations, replace(options, learned_summary=True))
+    npe = train_neural_posterior(task, data, replace(options, learned_summary=True))
     summary, posterior = trainable_copy(npe)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        data = simulations.theta.float(), simulations.datasets().float(), x_obs.float()
+        tensors = data.theta.float(), data.datasets().float(), x_obs.float()
         estimator = posterior.posterior_estimator
-        fit(summary, estimator, data, options.training, options.penalty)
+        fit(summary, estimator, tensors, options.training, options.penalty)
     frozen = EmbeddingSummary(summary, torch.Size(x_obs.shape[1:]))
     return RobustStatistics(posterior, frozen, task.event_shape)
 

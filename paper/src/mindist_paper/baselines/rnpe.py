@@ -182,11 +182,9 @@ class LatentSummaryPosterior(SummaryQueries):
         draws = sample_latents(self.prior, self.error_model, y, num_draws, self.chains, generator)
         return draws * self.standardise.scale + self.standardise.centre
 
-    def sample_batched(
-        self, sample_shape: Sequence[int], x: Array, *, seed: int | None = None
-    ) -> Tensor:
-        """Return samples `(*sample_shape, B, d_theta)` given datasets `(B, N, *event)`."""
-        size = torch.Size(sample_shape).numel()
+    def sample_batched(self, shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
+        """Return samples `(*shape, B, d_theta)` given datasets `(B, N, *event)`."""
+        size = torch.Size(shape).numel()
         if seed is None:
             seed = int(torch.randint(2**31, ()))
         each = max(4, -(-size // self.chains.num_chains))
@@ -199,9 +197,7 @@ class LatentSummaryPosterior(SummaryQueries):
             )
         around = latents.flatten(0, 1).transpose(0, 1).to(self._queries.backend.device).float()
         every = torch.ones(len(around), dtype=torch.bool, device=around.device)
-        return self._queries.sample(
-            sample_shape, Conditions(around[:, 0], every, around), seed=seed
-        )
+        return self._queries.sample(shape, Conditions(around[:, 0], every, around), seed=seed)
 
     def _summaries(self, x: Tensor) -> Tensor:
         """Return the mean latent summary `(B, d_s)`: the posterior is queried around it."""
@@ -213,9 +209,8 @@ def train_marginal(s: Tensor, options: Options) -> Any:
     """Train sbi's neural spline flow on the distribution of summaries `(M, d_s)`; freeze it."""
     how = options.training
     with seeded(options.seed, s.device), quiet(*HARMLESS, stdout=True):
-        trainer = MarginalTrainer(
-            "nsf", device=str(s.device), tracker=NoTracker(), show_progress_bars=False
-        )
+        own = {"tracker": NoTracker(), "show_progress_bars": False}
+        trainer = MarginalTrainer("nsf", device=str(s.device), **own)
         flow = trainer.append_samples(s.float()).train(
             training_batch_size=how.batch_size,
             learning_rate=how.learning_rate,
@@ -226,11 +221,11 @@ def train_marginal(s: Tensor, options: Options) -> Any:
 
 
 def train_latent_summary_posterior(
-    task: Task, simulations: Simulations, options: Options
+    task: Task, data: Simulations, options: Options
 ) -> LatentSummaryPosterior:
     """Train an NPE, or take the one of the options, and the density of its summaries."""
-    npe = train_neural_posterior(task, simulations, options)
-    s = simulations.summaries(npe.summary, task_summary=npe.summary == task.summary)
+    npe = train_neural_posterior(task, data, options)
+    s = data.summaries(npe.summary, task_summary=npe.summary == task.summary)
     standardise = Standardiser.of(s)
     flow = train_marginal(standardise(s), options)
 

@@ -27,6 +27,7 @@ from mindist.features import FourierFeatures
 from mindist.minimum_distance import MinimumDistance
 from mindist_paper.benchmark.timing import Row, at_most, num_threads, seconds_of
 
+Say = Callable[[str], None]
 CHUNK_NUMBERS, CHUNK_DATASETS = 2**22, 1_000  # in one chunk, whichever is less
 FIT_OBSERVATIONS = 100  # at most, in each dataset that detection and adaptation were fitted to
 STATUS, RESET, MEGABYTE = Path("/proc/self/status"), Path("/proc/self/clear_refs"), 2**20
@@ -232,18 +233,14 @@ SWEEPS: Mapping[str, tuple[tuple[str, ...], Setting, bool]] = {
 }
 
 
-def measure_growth(
-    sizes: Mapping[str, Sequence[int]], say: Callable[[str], None] = print
-) -> Iterator[Line]:
+def measure_growth(sizes: Mapping[str, Sequence[int]], say: Say = print) -> Iterator[Line]:
     """Measure all lines, each through the sizes of its quantity; `say` is told each point."""
     for quantity, (jobs, _, _) in SWEEPS.items():
         for job in jobs:
             yield measure_line(quantity, job, sizes[quantity], say)
 
 
-def measure_line(
-    quantity: str, job: str, sizes: Sequence[int], say: Callable[[str], None] = print
-) -> Line:
+def measure_line(quantity: str, job: str, sizes: Sequence[int], say: Say = print) -> Line:
     """Measure one step at all sizes."""
     _, setting, flat = SWEEPS[quantity]
     points: list[Measured] = []

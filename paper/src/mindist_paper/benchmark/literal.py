@@ -61,7 +61,7 @@ class Network:
         return decoded
 
 
-def fit_network(s: Tensor, z_bar: Tensor, max_epochs: int = 200) -> Network:
+def fit_network(s: Tensor, z_bar: Tensor, epochs: int = 200) -> Network:
     """Fit a network to summaries `(M, d_s)` and mean embeddings `(M, K)` with Adam."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -73,16 +73,16 @@ def fit_network(s: Tensor, z_bar: Tensor, max_epochs: int = 200) -> Network:
         )
         order = torch.randperm(len(s))
         inputs, targets = ((s - centre) / scale)[order], z_bar[order]
-        _train(layers, inputs, targets, round(HELD_OUT * len(s)), max_epochs)
+        _train(layers, inputs, targets, round(HELD_OUT * len(s)), epochs)
     return Network(layers.requires_grad_(False), centre, scale)
 
 
 def _train(
-    layers: nn.Sequential, inputs: Tensor, targets: Tensor, held_out: int, max_epochs: int
+    layers: nn.Sequential, inputs: Tensor, targets: Tensor, held_out: int, epochs: int
 ) -> None:
     optimiser = torch.optim.Adam(layers.parameters(), lr=LEARNING_RATE)
     best, best_state, waited = float("inf"), copy.deepcopy(layers.state_dict()), 0
-    for _ in range(max_epochs):
+    for _ in range(epochs):
         for batch in (held_out + torch.randperm(len(inputs) - held_out)).split(BATCH_SIZE):
             optimiser.zero_grad()
             loss = (layers(inputs[batch]) - targets[batch]).square().sum(-1).mean()
@@ -122,10 +122,10 @@ class LiteralPipeline:
     network: Network
 
     @classmethod
-    def fit(cls, summary: Summary, x: Tensor, max_epochs: int = 200) -> LiteralPipeline:
+    def fit(cls, summary: Summary, x: Tensor, epochs: int = 200) -> LiteralPipeline:
         """Fit to simulated datasets `(M, N, *event)`."""
         features = draw_features(x)
-        return cls(summary, features, fit_network(summary(x), embed(features, x), max_epochs))
+        return cls(summary, features, fit_network(summary(x), embed(features, x), epochs))
 
     def adapt(self, x_obs: Tensor) -> Tensor:
         """Return the summary `(d_s,)` to use for one dataset `(N, *event)`."""

@@ -47,7 +47,7 @@ class Sizes:
     # datasets, observations, dimension
     embedding: tuple[tuple[int, int, int], ...] = ((2_000, 100, 2), (200, 100, 1_024))
     memory: tuple[int, ...] = (1_000, 10_000, 100_000)  # datasets embedded, watched for memory
-    max_epochs: int = 200  # passes of the paper's network at most
+    epochs: int = 200  # passes of the paper's network at most
     num_shuffles: int = 1_000  # of sbi's test; this is its default
     # training that differs from the paper's
     npe: Mapping[str, Any] = field(default_factory=lambda: {"max_num_epochs": 100})
@@ -64,7 +64,7 @@ PROFILES = {
         *(600, 200, 60, 3, 2, 3, 1),
         embedding=((200, 100, 2), (20, 100, 1_024)),
         memory=(1_000, 10_000),
-        max_epochs=100,
+        epochs=100,
         num_shuffles=50,
         npe={"density_estimator": "mdn", "max_num_epochs": 2},
         samples=100,
@@ -136,12 +136,12 @@ class Material:
     def paper(self, name: str) -> MinimumDistance:
         """Return our paper preset, fitted."""
         mds = MinimumDistance.paper(self.task(name).summary)
-        mds.decoder = MLPDecoder(max_epochs=self.sizes.max_epochs)
+        mds.decoder = MLPDecoder(max_epochs=self.sizes.epochs)
         return self._once("paper", name, lambda: mds.fit(self.simulated(name).x))
 
     def literal(self, name: str) -> LiteralPipeline:
         """Return the paper's pipeline from stock parts, fitted."""
-        summary, epochs = self.task(name).summary, self.sizes.max_epochs
+        summary, epochs = self.task(name).summary, self.sizes.epochs
         fit = LiteralPipeline.fit
         return self._once("literal", name, lambda: fit(summary, self.simulated(name).x, epochs))
 

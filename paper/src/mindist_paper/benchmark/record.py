@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from mindist.report.page import versions
-from mindist_paper.benchmark.growth import Line, measure_growth, memory_rows
+from mindist_paper.benchmark.growth import Line, Say, measure_growth, memory_rows
 from mindist_paper.benchmark.material import PROFILES, Material
 from mindist_paper.benchmark.rows import TIMED
 from mindist_paper.benchmark.timing import Row, all_threads, num_threads
@@ -127,9 +127,7 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1_000 else f"{float(f'{value:.3g}'):,.0f}"
 
 
-def run(
-    profile: str, folder: Path, groups: Sequence[str] = GROUPS, say: Callable[[str], None] = print
-) -> Record:
+def run(profile: str, folder: Path, groups: Sequence[str] = GROUPS, say: Say = print) -> Record:
     """Measure groups, and write JSON and table to a folder after each."""
     sizes, record = PROFILES[profile], Record.open(folder, profile)
     material = Material(sizes)

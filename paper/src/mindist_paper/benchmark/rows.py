@@ -62,7 +62,7 @@ def _decoder_rows(material: Material, name: str) -> list[Row]:
         fitted["ridge"] = RidgeDecoder().fit(data.s, data.z_bar, generator=generator)
 
     def fit_network() -> None:
-        fitted["MLP"] = literal.fit_network(data.s, data.z_bar, sizes.max_epochs)
+        fitted["MLP"] = literal.fit_network(data.s, data.z_bar, sizes.epochs)
 
     contenders = {"ridge": Contender(fit_ridge), "literal MLP": Contender(fit_network, warm=False)}
     times = race(contenders, sizes.slow_rounds)

@@ -25,13 +25,14 @@ LEAST_SECONDS = 0.02  # of one timing: a tick of the scheduler is 4 ms
 # after another contender's matrix product, embedding 20 x 100 x 1,024 took 5% longer.
 QUICK = 10
 Clock = Callable[[], float]
+Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Contender:
     """Something to time."""
 
-    run: Callable[[], object]
+    run: Run
     units: int = 1  # datasets of one run, say; times are for one of them
     warm: bool = True  # whether to run it once before it counts; not where a run takes minutes
 
@@ -81,9 +82,7 @@ def _repeats(contender: Contender, least: float, clock: Clock) -> int:
     return max(1, math.ceil(least / max(seconds_of(contender.run, 1, clock), 1e-9)))
 
 
-def seconds_of(
-    run: Callable[[], object], count: int = 1, clock: Clock = time.perf_counter
-) -> float:
+def seconds_of(run: Run, count: int = 1, clock: Clock = time.perf_counter) -> float:
     """Return the time of so many runs."""
     start = clock()
     for _ in range(count):

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from mindist import checks
 from mindist.tasks import Task
@@ -36,9 +36,9 @@ def derived_seed(purpose: str, **content: Any) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
-def generator(purpose: str, **content: Any) -> torch.Generator:
+def generator(purpose: str, **content: Any) -> Generator:
     """Return a generator with a derived seed."""
-    return torch.Generator().manual_seed(derived_seed(purpose, **content))
+    return Generator().manual_seed(derived_seed(purpose, **content))
 
 
 def seeded_by(spec: BankSpec) -> dict[str, Any]:
@@ -129,16 +129,14 @@ def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
     pairs = zip(theta.split(TEST_BLOCK), x_clean.split(TEST_BLOCK), strict=True)
     x_obs = torch.cat(
         [
-            _contaminated(bank, test, *pair, generator("contamination", block=index, **what))
+            _dirty(bank, test, *pair, generator("contamination", block=index, **what))
             for index, pair in enumerate(pairs)
         ]
     )
     return Datasets(theta[: test.num], x_clean[: test.num], x_obs[: test.num])
 
 
-def _contaminated(
-    bank: BankSpec, test: TestSpec, theta: Tensor, x: Tensor, source: torch.Generator
-) -> Tensor:
+def _dirty(bank: BankSpec, test: TestSpec, theta: Tensor, x: Tensor, source: Generator) -> Tensor:
     """Contaminate datasets `(b, N, *event)` in the task's own way, or in one of another kind."""
     if "kind" not in test.contamination:
         return make_task(bank).contaminate(x, test.epsilon, generator=source, **test.contamination)

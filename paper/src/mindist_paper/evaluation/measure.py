@@ -37,6 +37,7 @@ from mindist_paper.evaluation.bank import (
 from mindist_paper.evaluation.cell import VARIANTS, Cell, canonical
 from mindist_paper.evaluation.trained import Reference
 
+Columns = dict[str, Any]
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 MAX_DRAWS = 100  # for each sample; a posterior with less than a hundredth inside is not one
 REFERENCE_DRAWS = 2_000  # at most, of the exact posterior given the clean data
@@ -57,7 +58,7 @@ def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataF
             seed = derived_seed("posterior", **seeded_by(cell.bank))
             draws = draw(task, method, query, cell.test.num_samples, seed)
         seconds = (time.perf_counter() - start) / len(query)
-        columns: dict[str, Any] = {
+        columns: Columns = {
             **_summaries(task, method, query, data, reference),
             **_detection(found, data),
             "fit_seconds": getattr(method, "fit_seconds", math.nan),
@@ -77,7 +78,7 @@ def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataF
     return rows
 
 
-def describe_columns(cell: Cell) -> dict[str, Any]:
+def describe_columns(cell: Cell) -> Columns:
     """Return the columns that say what was computed, the same for all rows of a cell."""
     bank, recipe, test = cell.bank, cell.recipe, cell.test
     task, plain = make_task(bank), json.loads(canonical(cell))
@@ -107,7 +108,7 @@ def describe_columns(cell: Cell) -> dict[str, Any]:
 
 def _summaries(
     task: Task, method: Any, query: Tensor, data: Datasets, reference: Reference
-) -> dict[str, Any]:
+) -> Columns:
     if method is None:
         used, clean = task.summary(query), task.summary(data.x_clean)
     else:
@@ -125,7 +126,7 @@ def _summaries(
     }
 
 
-def _detection(found: Any, data: Datasets) -> dict[str, Any]:
+def _detection(found: Any, data: Datasets) -> Columns:
     """Return what MDS says about datasets and single observations; NaN for other methods."""
     names = ("p_value", "adapted", "distance_obs", "distance_star")
     more = ("detected", "outlier_auc", "false_outliers", "epsilon_hat", "epsilon_error")
@@ -197,7 +198,7 @@ def _at_summaries(queries: Queries, s: Conditions, num_samples: int, seed: int) 
 
 def _metrics(
     cell: Cell, task: Task, draws: Draws | None, data: Datasets, bandwidth: float
-) -> dict[str, Any]:
+) -> Columns:
     levels = [f"coverage_{round(100 * level)}" for level in LEVELS]
     if draws is None:
         names = ("rmse", "posterior_sd", "predictive_mmd", "reference_mmd", "num_inside")

@@ -38,10 +38,10 @@ def summary_distance(s: Tensor, s_oracle: Tensor, scale: Tensor | None = None) -
 
 
 def predictive_mmd(
-    x_predicted: Tensor, x_clean: Tensor, bandwidth: float | Sequence[float]
+    predicted: Tensor, x_clean: Tensor, bandwidth: float | Sequence[float]
 ) -> Tensor:
     """Return squared MMDs `(B,)` of predicted observations `(B, n, *event)` from clean datasets."""
-    pairs = zip(x_predicted.flatten(2), x_clean.flatten(2), strict=True)
+    pairs = zip(predicted.flatten(2), x_clean.flatten(2), strict=True)
     return torch.stack([mmd_squared(a, b, bandwidth) for a, b in pairs])
 
 

@@ -145,9 +145,8 @@ def get_reference(
 
     def load(path: Path) -> Reference:
         content = json.loads(path.read_text())
-        return Reference(
-            torch.tensor(content["scale"], dtype=torch.float64), float(content["bandwidth"])
-        )
+        scale = torch.tensor(content["scale"], dtype=torch.float64)
+        return Reference(scale, float(content["bandwidth"]))
 
     reference = store.part(key, f"the scales of {bank.task}", make, load)
     if isinstance(method, RobustStatistics):

@@ -193,9 +193,7 @@ def table_of_decoders(rows: pd.DataFrame) -> str:
                 f"/ {by[SHOWN_EPSILON].rmse.mean():.3g} / {chosen.fit_seconds.mean():.1f} s"
             )
         sentences.append(f"{task}: {'; '.join(parts)}.")
-    head = (
-        "Squared distance on clean test data / rejection rate at ε = 0.05 / RMSE at ε = 0.2 / fit."
-    )
+    head = "Squared distance on clean data / rejection rate at ε = 0.05 / RMSE at ε = 0.2 / fit."
     return " ".join([head, *sentences])
 
 
@@ -231,7 +229,7 @@ def found_outliers(rows: pd.DataFrame) -> str:
 def by_task(metric: str, by: str, words: str, **how: Any) -> list[Panel]:
     """Return a panel for each task."""
     return [
-        Panel(metric, by, f"{name}{words}", {"task": t}, **how) for t, name in claims.NAMES.items()
+        Panel(metric, by, f"{n}{words}", {"task": task}, **how) for task, n in claims.NAMES.items()
     ]
 
 

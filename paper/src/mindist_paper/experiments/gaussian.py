@@ -109,14 +109,14 @@ def detection_cells(profile: str, num_seeds: int) -> list[Cell]:
 
 
 def by_size(
-    task: str, name: str, values: Sequence[int], smoke: Sequence[int], epsilon: float
+    task: str, name: str, sizes: Sequence[int], smoke: Sequence[int], epsilon: float
 ) -> Cells:
     """Return cells with a bank for each size, N or D; delta = 5, the task's own summary."""
 
     def cells(profile: str, num_seeds: int) -> list[Cell]:
         tests = [setting(task, profile, epsilon, {"delta": 5.0})]
         found: list[Cell] = []
-        for value in smoke if profile == "smoke" else values:
+        for value in smoke if profile == "smoke" else sizes:
             default = SIZES[profile][task].options.get(name, 100 if name == "num_obs" else None)
             options = {} if value == default else {name: value}
             found += compare(task, ABLATION, profile, num_seeds, tests, options=options)
@@ -170,9 +170,7 @@ def best_penalty(rows: pd.DataFrame) -> pd.DataFrame:
 def detection_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Put rejection rates by alpha on clean data beside those by epsilon and by delta."""
     clean = rows[rows.epsilon == 0.0]
-    size = [
-        clean.assign(part="size", alpha=alpha, detected=clean.p_value <= alpha) for alpha in LEVELS
-    ]
+    size = [clean.assign(part="size", alpha=a, detected=clean.p_value <= a) for a in LEVELS]
     power = rows[rows.delta == 3.0].assign(part="epsilon", alpha=0.05)
     shift = rows[rows.epsilon == SHOWN_EPSILON].assign(part="delta", alpha=0.05)
     return pd.concat([*size, power, shift], ignore_index=True)

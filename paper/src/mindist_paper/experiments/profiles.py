@@ -13,6 +13,8 @@ from typing import Any
 from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec
 from mindist_paper.tasks.molecule import HSP90_VARIABLE
 
+Options = Mapping[str, Any] | None
+
 
 @dataclass(frozen=True)
 class Size:
@@ -125,26 +127,20 @@ def molecule() -> str:
     return "hsp90" if os.environ.get(HSP90_VARIABLE) else "synthetic"
 
 
-def bank(task: str, profile: str, seed: int, options: Mapping[str, Any] | None = None) -> BankSpec:
+def bank(task: str, profile: str, seed: int, options: Options = None) -> BankSpec:
     """Return the training simulations of a task in a profile."""
     size = SIZES[profile][task]
     own = {"molecule": molecule()} if task == "cryo_em" else {}
     return BankSpec(task, size.simulations, {**size.options, **own, **(options or {})}, seed)
 
 
-def recipe(
-    method: str, task: str, profile: str, options: Mapping[str, Any] | None = None
-) -> Recipe:
+def recipe(method: str, task: str, profile: str, options: Options = None) -> Recipe:
     """Return one method on the task's own summary, with options."""
     return Recipe(method, SIZES[profile][task].training, options=options or {})
 
 
 def setting(
-    task: str,
-    profile: str,
-    epsilon: float,
-    contamination: Mapping[str, Any] | None = None,
-    **changes: Any,
+    task: str, profile: str, epsilon: float, contamination: Options = None, **changes: Any
 ) -> TestSpec:
     """Return the test datasets of a task, everything measured but for the changes."""
     size = SIZES[profile][task]
@@ -174,7 +170,7 @@ def compare(
     tests: Sequence[TestSpec],
     *,
     learned_summary: bool = False,
-    options: Mapping[str, Any] | None = None,
+    options: Options = None,
 ) -> list[Cell]:
     """Return several methods on the same test datasets of one task; NPE-RS with each lambda."""
     more: dict[str, list[Mapping[str, Any]]] = {

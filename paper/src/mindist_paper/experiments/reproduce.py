@@ -54,6 +54,7 @@ PARAMETERS = {
     "sir": (r"$\beta$", r"$\gamma$"),
     "cryo_em": ("conformation",),
 }
+Say = Callable[[str], None]
 NUM_IMAGES, NUM_TRAJECTORIES = 8, 12
 
 
@@ -95,9 +96,7 @@ def default_folder(profile: str) -> Path:
     return Path("results/reproduce") / profile
 
 
-def reproduce(
-    request: Request, say: Callable[[str], None], *, progress: bool = True
-) -> list[Result]:
+def reproduce(request: Request, say: Say, *, progress: bool = True) -> list[Result]:
     """Run what was asked for, one experiment after the other."""
     claim(request.out, request.profile)
     store, results = Store(request.out / "store"), []
@@ -278,9 +277,8 @@ def material(panel: Panel, cells: Sequence[Cell], store: Store) -> figures.Mater
     wrong = replaced[which]
     series = {"clean": data.x_clean[which][~wrong], "contaminated": data.x_obs[which][wrong]}
     step = getattr(make_task(shown[0].bank), "step", 1.0)
-    return figures.Trajectories(
-        {k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}, step
-    )
+    series = {k: v[:NUM_TRAJECTORIES] for k, v in series.items() if len(v)}
+    return figures.Trajectories(series, step)
 
 
 def posteriors(cells: Sequence[Cell], store: Store) -> figures.Posteriors | None:

@@ -123,9 +123,7 @@ def initialisation_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 def bandwidth_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Turn the multiple of the median into a number; repeat NPE, which has none, at each."""
-    given = claims.option(rows, "bandwidth", "1 median").map(
-        lambda text: float(str(text).split()[0])
-    )
+    given = claims.option(rows, "bandwidth", "1 median").map(lambda t: float(str(t).split()[0]))
     rows = rows.assign(bandwidth=given)
     npe, rest = rows[rows.method == "npe"], rows[rows.method != "npe"]
     repeated = [npe.assign(bandwidth=k) for k in sorted(rest.bandwidth.unique())]

@@ -312,9 +312,7 @@ def _describe(panel: Panel, rows: Rows) -> str:
         return f"{what}: no results."
     styles = series_styles(panel.series, list(points))
     last = max(points.values(), key=len)[-1].at
-    means = {
-        styles[name].label: p.mean for name, own in points.items() for p in own if p.at == last
-    }
+    means = {styles[k].label: p.mean for k, own in points.items() for p in own if p.at == last}
     ends = ", ".join(f"{name} {means[name]:.3g}" for name in sorted(means, key=means.__getitem__))
     against = f"{what} against {quantity_label(panel.by)}"
     return f"{against}. At {setting(panel.by, last)}, from low to high: {ends}."

@@ -16,6 +16,7 @@ import numpy as np
 
 from mindist_paper.report.style import METRIC_LABELS, sort_series
 
+Points = dict[Any, tuple["Point", ...]]
 Rows = Any  # A pandas `DataFrame` with one row for each test dataset, method, setting and seed
 # Published values by epsilon: metric -> method -> epsilon -> number
 Anchors = Mapping[str, Mapping[str, Mapping[float, float]]]
@@ -108,14 +109,12 @@ def dataset_values(rows: Rows, metric: str, by: str, series: str = "method") -> 
     return values
 
 
-def summarise(
-    rows: Rows, metric: str, by: str, series: str = "method"
-) -> dict[Any, tuple[Point, ...]]:
+def summarise(rows: Rows, metric: str, by: str, series: str = "method") -> Points:
     """Return means for each series, in the order of legends, and each value of `by`."""
     values = dataset_values(rows, metric, by, series)
     groups = dict(list(values.groupby([series, by], sort=False)))
     settings = sort_series(by, list(values[by].unique()))
-    points: dict[Any, tuple[Point, ...]] = {}
+    points: Points = {}
     for name in sort_series(series, list(values[series].unique())):
         own = [(at, groups[name, at]) for at in settings if (name, at) in groups]
         if any(group["value"].notna().any() for _, group in own):

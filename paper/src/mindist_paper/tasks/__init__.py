@@ -25,6 +25,3 @@ TASKS: dict[str, Callable[..., Task]] = {
 def get_task(name: str, **options: Any) -> Task:
     """Return the task of that name."""
     return TASKS[checks.choice(name, tuple(TASKS), "task")](**options)
-
-
-__all__ = ["TASKS", "CryoEMTask", "GaussianFactorTask", "get_task"]

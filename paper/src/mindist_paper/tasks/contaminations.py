@@ -154,6 +154,3 @@ def contaminate(
     """Return datasets of a task contaminated in one of the ways that suit it."""
     chosen = CONTAMINATIONS[checks.choice(kind, SUITABLE[task], "kind")]
     return chosen(x, epsilon, setting, **options).to(x.dtype)
-
-
-__all__ = ["CONTAMINATIONS", "SUITABLE", "Population", "contaminate"]

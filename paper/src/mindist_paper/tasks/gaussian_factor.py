@@ -49,9 +49,7 @@ Gaussian factor model
     def __post_init__(self) -> None:
         checks.positive(self.num_obs, "num_obs")
         if self.dim < 2:
-            raise ValueError(
-                f"dim: expected at least 2 coordinates, one for each factor, got {self.dim}."
-            )
+            raise ValueError(f"dim: expected at least 2, one for each factor, got {self.dim}.")
 
     @property
     def event_shape(self) -> tuple[int, ...]:
