@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mindist.tasks import GaussianTask, OrnsteinUhlenbeckTask
-from mindist_paper.baselines import METHODS, Method, Options, SpikeAndSlab, Training, train_method
+from mindist_paper.baselines import METHODS, train_method
+from mindist_paper.baselines.method import Method, Options, SpikeAndSlab, Training
 from mindist_paper.baselines.npe import checkpoint_path
 from mindist_paper.baselines.npe_rs import penalised_loss, trainable_copy
 from mindist_paper.baselines.rnpe import Chains, LatentPrior, sample_latents, split_r_hat
@@ -257,7 +258,7 @@ def test_robust_statistics_are_better_than_npe_under_contamination():
     npe = train_method("npe", FULL, *simulations, options)
     rs = train_method("npe-rs", FULL, *simulations, replace(options, npe=npe))
     plain, robust = (
-        rmse(method.sample_batched((300,), x_obs, seed=0).mean(0), theta) for method in (npe, rs)
+        rmse(m.sample_batched((300,), x_obs, seed=0).mean(0), theta) for m in (npe, rs)
     )
     gain = plain - robust
     assert float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5

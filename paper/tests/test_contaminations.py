@@ -9,14 +9,8 @@ from scipy import stats
 from mindist.tasks import GaussianTask, SIRTask
 from mindist_paper.evaluation.bank import make_datasets
 from mindist_paper.evaluation.cell import BankSpec, TestSpec
-from mindist_paper.tasks import TASKS, get_task
-from mindist_paper.tasks.contaminations import (
-    CONTAMINATIONS,
-    SUITABLE,
-    Population,
-    Setting,
-    contaminate,
-)
+from mindist_paper.tasks import TASKS, contaminations, get_task
+from mindist_paper.tasks.contaminations import CONTAMINATIONS, SUITABLE, Population, Setting
 
 NUM_OBS = 10
 BY_CHANCE = ("cluster", "student-t", "scale", "noise-scale", "missing")
@@ -40,25 +34,23 @@ def test_every_kind_keeps_its_input_and_gives_finite_summaries(known):
     task, population, theta, x = known
     before = x.clone()
     for kind in SUITABLE[task.name]:
-        made = [
-            contaminate(x, 0.4, Setting(population, theta, seeded(3)), kind=kind, task=task.name)
-            for _ in range(2)
-        ]
-        dirty = made[0]
+
+        def contaminated(epsilon, kind=kind):
+            setting = Setting(population, theta, seeded(3))
+            return contaminations.contaminate(x, epsilon, setting, kind=kind, task=task.name)
+
+        dirty = contaminated(0.4)
         assert torch.equal(x, before)
-        assert torch.equal(dirty, made[1])  # nothing but the generator is random
-        assert dirty.shape == x.shape
-        assert dirty.dtype == x.dtype
+        assert torch.equal(dirty, contaminated(0.4))  # nothing but the generator is random
+        assert (dirty.shape, dirty.dtype) == (x.shape, x.dtype)
         changed = (dirty != x).flatten(2).any(2)
-        assert changed.any(), kind
-        assert not changed.all(), kind
+        assert {bool(changed.any()), bool(changed.all())} == {True, False}, kind
         assert torch.isfinite(dirty).all(), kind
         assert torch.isfinite(task.summary(dirty)).all(), kind
         assert not population.counts or (dirty >= 0).all()
-        setting = Setting(population, theta, seeded())
-        assert torch.equal(contaminate(x, 0.0, setting, kind=kind, task=task.name), x)
+        assert torch.equal(contaminated(0.0), x)
         with pytest.raises(ValueError, match=r"epsilon: expected a fraction from 0 to 1"):
-            contaminate(x, 1.1, setting, kind=kind, task=task.name)
+            contaminated(1.1)
 
 
 @pytest.mark.parametrize("kind", CONTAMINATIONS)
@@ -105,7 +97,7 @@ def test_noise_about_the_truth_keeps_the_location():
     theta = torch.tensor([[2.0, -1.0]])
     x = task.simulate(theta, generator=seeded())
     setting = Setting(Population.of_task(task), theta, seeded(1))
-    dirty = contaminate(x, 1.0, setting, kind="noise-scale", task="gaussian")[0]
+    dirty = contaminations.contaminate(x, 1.0, setting, kind="noise-scale", task="gaussian")[0]
     torch.testing.assert_close(dirty.mean(0), theta[0], atol=4 * 1.5 / 5_000**0.5, rtol=0)
     torch.testing.assert_close(dirty.std(0), torch.full((2,), 1.5), atol=0.06, rtol=0)
 
@@ -117,12 +109,6 @@ def test_the_population_of_the_gaussian_task_is_known():
     torch.testing.assert_close(population.scale, torch.full((2,), math.sqrt(2)), atol=0.1, rtol=0)
     assert not population.counts
     assert Population.of_task(SIRTask()).counts
-
-
-def test_a_third_of_an_image_is_a_block_of_rows():
-    setting = Setting(UNIT, torch.zeros(1, 1), seeded())
-    image = CONTAMINATIONS["missing"](torch.ones(1, 1, 6, 5), 1.0, setting)[0, 0]
-    assert image.sum(1).tolist() == [5, 5, 0, 0, 5, 5]
 
 
 def test_test_datasets_of_another_kind_have_the_same_clean_ones():
@@ -140,7 +126,6 @@ def test_test_datasets_of_another_kind_have_the_same_clean_ones():
     assert larger.x_obs.eq(7).all()
     with pytest.raises(ValueError, match=r"kind: expected one of 'cluster'.*got 'typhoon'"):
         make_datasets(bank, TestSpec(0.5, {"kind": "typhoon"}, num=3))
+    setting = Setting(UNIT, torch.zeros(3, 5), None)
     with pytest.raises(ValueError, match=r"noise-scale: expected a parameter for each coordinate"):
-        CONTAMINATIONS["noise-scale"](
-            torch.zeros(3, 4, 2), 0.5, Setting(UNIT, torch.zeros(3, 5), None)
-        )
+        CONTAMINATIONS["noise-scale"](torch.zeros(3, 4, 2), 0.5, setting)

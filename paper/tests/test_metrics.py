@@ -6,12 +6,10 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from mindist.features import mmd_squared
 from mindist.tasks import GaussianTask
 from mindist_paper.evaluation.metrics import (
     coverage,
     pooled_bandwidths,
-    predictive_mmd,
     reference_mmd,
     rmse,
     roc_auc,
@@ -45,9 +43,6 @@ def test_coverage_in_three_regimes(stretch):
         expected = 2 * float(normal.cdf(torch.tensor(stretch * width))) - 1
         # 2,000 independent intervals, and 1,000 samples in each quantile.
         assert rate == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 2_000))
-
-
-def test_levels_outside_the_unit_interval_are_refused():
     with pytest.raises(ValueError, match="levels: expected numbers between 0 and 1, got"):
         coverage(torch.zeros(3, 1, 1), torch.zeros(1, 1), (0.5, 1.0))
 
@@ -76,16 +71,6 @@ def test_reference_mmd_agrees_with_the_anchors():
         found = reference_mmd(task.posterior(x_obs).sample((500,)), reference)
         assert found.mean() == pytest.approx(anchor, rel=0.2)
         assert found.max() <= 10
-
-
-def test_predictive_mmd_is_the_mmd_of_each_dataset():
-    generator = torch.Generator().manual_seed(0)
-    predicted = torch.randn(3, 20, 2, 2, generator=generator)
-    clean = torch.randn(3, 10, 2, 2, generator=generator)
-    found = predictive_mmd(predicted, clean, (1.0, 2.0))
-    for i in range(3):
-        expected = mmd_squared(predicted[i].flatten(1), clean[i].flatten(1), (1.0, 2.0))
-        torch.testing.assert_close(found[i], expected)
 
 
 def test_roc_auc_is_that_of_scikit_learn():

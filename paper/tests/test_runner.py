@@ -14,8 +14,9 @@ from sklearn.metrics import roc_auc_score
 
 from mindist.adaptation import Search
 from mindist.tasks import GaussianTask, OrnsteinUhlenbeckTask
-from mindist_paper.baselines import Options, Training, train_method
+from mindist_paper.baselines import train_method
 from mindist_paper.baselines.mds import Forced, unfitted
+from mindist_paper.baselines.method import Options, Training
 from mindist_paper.evaluation import bank as data
 from mindist_paper.evaluation.cell import BankSpec, Cell, Recipe, TestSpec, options_of
 from mindist_paper.evaluation.measure import TIMES, draw

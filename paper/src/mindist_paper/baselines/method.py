@@ -1,8 +1,4 @@
-"""What a method is: trained on simulations, queried with raw datasets.
-
-Methods differ in the summary at which a posterior over summaries is queried, or in what that
-posterior was trained on.
-"""
+"""What a method is: trained on simulations, queried with raw datasets."""
 
 from __future__ import annotations
 

@@ -3,10 +3,8 @@ r"""Neural posterior estimation: plain (NPE), on noisy summaries (NNPE), without
 .. math:: \min_\psi \mathbb{E}\left[-\log q_\psi(\theta \mid y)\right], \qquad
     y = f(x_{1:N}) \text{ (NPE)}, \quad y \sim p(y \mid f(x_{1:N})) \text{ (NNPE)}
 
-with sbi's neural spline flow (appendix "Further Experimental Details"); f is given or trained
-jointly. NNPE draws spike-and-slab errors once for each simulation (Ward et al., NeurIPS 2022).
-NPE-PFN has TabPFN, with simulations as its context, for q (Vetter et al., NeurIPS 2025; weights by
-Prior Labs, obtained by scripts/fetch_tabpfn.py, under a licence of their own).
+with sbi's neural spline flow for q, or TabPFN with simulations as its context (NPE-PFN).
+References: Ward et al., NeurIPS 2022 (NNPE); Vetter et al., NeurIPS 2025 (NPE-PFN).
 """
 
 import importlib.util

@@ -1,9 +1,7 @@
 """NPE with outlier removal: a one-class SVM drops observations before they are summarised.
 
-The SVM (Scholkopf et al., Neural Computation 2001) learns where simulated observations lie;
-outliers are below the value that 5% of held-out ones are below. Inliers, drawn with replacement,
-take their places, so that N stays the same (appendix "Further Experimental Details";
-docs/baselines.md). The only file here that imports scikit-learn.
+Outliers are below the value that 5% of held-out simulated observations are below; inliers, drawn
+with replacement, take their places (appendix "Further Experimental Details"; docs/baselines.md).
 """
 
 import math

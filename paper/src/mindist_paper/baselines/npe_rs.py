@@ -4,9 +4,7 @@ r"""NPE with robust statistics: a summary network that maps the observed data am
     \min_{\psi, \phi}\; \mathbb{E}\left[-\log q_\psi(\theta \mid f_\phi(x_{1:N}))\right]
     + \lambda\, \mathrm{MMD}^2\left[f_\phi(x_{1:N}), f_\phi(\tilde x_{1:N})\right]
 
-with a Gaussian kernel at the median distance of the simulated summaries of a batch, so that the
-network cannot lower the penalty by shrinking them. Reference: Huang et al., Learning Robust
-Statistics for Simulation-based Inference under Model Misspecification, NeurIPS 2023, equation 7.
+with a Gaussian kernel at the median distance of a batch (Huang et al., NeurIPS 2023, equation 7).
 """
 
 import copy

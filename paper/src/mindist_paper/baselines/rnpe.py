@@ -3,13 +3,9 @@ r"""Robust NPE: infer the latent summary that the observed one is an error away 
 .. math:: p(\theta \mid y) = \int q_\psi(\theta \mid x)\, p(x \mid y)\, dx, \qquad
     p(x \mid y) \propto p(x)\, p(y \mid x)
 
-with the NPE as it is, a neural spline flow for :math:`p(x)`, and the spike-and-slab error model.
-Chains of latent summaries start at draws from p(x) chosen in proportion to :math:`p(y \mid x)` and
-cycle through three Metropolis steps: *prior* proposes a draw from p(x); *error* proposes
-:math:`y_j + e_j` in some coordinates; *walk* proposes :math:`x + \gamma (a - b)` with a, b from
-p(x) and :math:`\gamma` log-uniform (ter Braak, Statistics and Computing 16, 2006).
-
-Reference: Ward et al., Robust Neural Posterior Estimation, NeurIPS 2022, Algorithm 1.
+with a neural spline flow for :math:`p(x)` and the spike-and-slab error model (Ward et al., NeurIPS
+2022, Algorithm 1). Chains cycle through three Metropolis steps, which propose a draw from p(x),
+:math:`y_j + e_j` in some coordinates, and :math:`x + \gamma (a - b)` with a, b from p(x).
 """
 
 import math

@@ -1,10 +1,6 @@
-r"""Time and memory as one size grows and the others stay, each point in a process of its own.
+r"""Time and memory as one size grows, :math:`t(n) \approx c\, n^p`, each in a process of its own.
 
-.. math:: \theta \sim \mathcal{N}_2(0, I), \qquad x_{nj} = \theta_{j \bmod 2} + \mathcal{N}(0, 1),
-    \qquad s = (\bar x_1, \bar x_2), \qquad t(n) \approx c\, n^p .
-
-Datasets come as chunks made from one array of noise and new parameters, whose cost is measured
-alone and subtracted. A fifth of the observations of observed datasets lie 4 higher.
+Datasets are :math:`x_{nj} = \theta_{j \bmod 2} + \mathcal{N}(0, 1)`; making them is subtracted.
 """
 
 import contextlib

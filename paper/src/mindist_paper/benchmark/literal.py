@@ -1,8 +1,7 @@
 """Rivals: the paper's pipeline written from stock parts, sbi's test, the bare multiply and cosine.
 
-scikit-learn's `RBFSampler` at the median distance, a torch network of two hidden layers fitted
-with Adam and stopped early, and torch's L-BFGS with a strong-Wolfe line search from the observed
-summary, one dataset at a time (Section 3.2 and "Further Experimental Details" of the paper).
+The pipeline (Section 3.2 of the paper) is scikit-learn's `RBFSampler`, a torch network fitted with
+Adam, and torch's L-BFGS from the observed summary, one dataset at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How much each profile measures, and what the contenders work on: parts are made once and kept.
-
-`smoke` shows the direction of a ratio in minutes; `full` has the sizes the claims are made for.
-"""
+"""How much each profile measures, and what the contenders work on: parts are made once and kept."""
 
 import warnings
 from collections.abc import Callable, Mapping

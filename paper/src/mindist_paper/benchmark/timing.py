@@ -1,8 +1,6 @@
-"""Contenders that take turns, and the ratio of their times.
+"""Contenders that take turns in rounds, and the ratio of their times within rounds.
 
-On a machine that others use as well, the time of one call says little. Contenders are therefore
-timed in rounds, each once a round and in rotating order, and compared within rounds; the median
-ratio is reported, with the 5% and 95% quantiles as its spread.
+On a machine that others use as well, the time of one call says little.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The data of a cell: simulations to train on, datasets to test on.
 
-Every draw has a seed that is derived from what is drawn, never from an order or a clock: a dataset
-is the same whoever asks for it, however many are asked for.
+Seeds are derived from what is drawn: a dataset is the same whoever asks, and for how many.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ from torch import Generator, Tensor
 
 from mindist import checks
 from mindist.tasks import Task
-from mindist_paper.baselines import Simulations
+from mindist_paper.baselines.method import Simulations
 from mindist_paper.evaluation.cell import BankSpec, TestSpec, canonical
 from mindist_paper.tasks import get_task
 from mindist_paper.tasks.contaminations import Population, Setting, contaminate

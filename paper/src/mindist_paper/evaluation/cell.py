@@ -1,7 +1,6 @@
-"""Configurations: a cell is one method on the test datasets of one setting.
+"""Configurations: a cell is one method (recipe) on test datasets, after training on a bank.
 
-A cell has a bank (task, M, seed), a recipe (method, options) and a test (epsilon, contamination,
-B), which hold JSON values only. The SHA-256 of its one canonical text is its address: equal
+They hold JSON values only; the SHA-256 of a cell's canonical text is its address, so that equal
 configurations share their results, whichever experiment asks for them.
 """
 
@@ -14,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from mindist import checks
-from mindist_paper.baselines import Options, SpikeAndSlab, Training
+from mindist_paper.baselines.method import Options, SpikeAndSlab, Training
 
 RESULTS_VERSION = 3  # Part of every address: raise it when a change of the code changes results
 # Part of the addresses of one method's fits and cells: raise it when only this method changes

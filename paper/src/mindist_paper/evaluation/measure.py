@@ -1,6 +1,5 @@
-"""The rows of one cell: what a method did on each test dataset, and how good it was.
+"""The rows of one cell: what a method did on each test dataset, and how good it was; else NaN.
 
-What a method or a task does not have is NaN; all columns but `TIMES` are determined by the cell.
 Where rejection finds next to nothing inside the prior's support, the density estimator's own draws
 are used as they are: this is where NPE fails, and a table without these datasets would flatter it.
 """
@@ -22,8 +21,8 @@ from mindist.posteriors.guards import seeded
 from mindist.posteriors.queries import Conditions, Queries
 from mindist.posteriors.truncation import Budget
 from mindist.tasks import Task
-from mindist_paper.baselines import Method
 from mindist_paper.baselines.mds import MinimumDistanceMethod
+from mindist_paper.baselines.method import Method
 from mindist_paper.baselines.rnpe import LatentSummaryPosterior
 from mindist_paper.evaluation import metrics
 from mindist_paper.evaluation.bank import (

@@ -1,7 +1,4 @@
-"""How good a posterior is (appendix "Further Experimental Details").
-
-Samples of the posteriors of B test datasets come as `(S, B, d_theta)`; a metric has `(B,)` values.
-"""
+"""How good posteriors are: `(B,)` values from samples `(S, B, d_theta)` for B test datasets."""
 
 import math
 from collections.abc import Sequence

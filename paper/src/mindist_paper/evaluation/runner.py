@@ -20,7 +20,7 @@ from mindist.posteriors.guards import quiet
 from mindist.simulation.jobs import bar, outcomes, terminable
 from mindist.storage import FullDiskError
 from mindist.threads import one_thread
-from mindist_paper.baselines import Method
+from mindist_paper.baselines.method import Method
 from mindist_paper.evaluation.cell import Cell, address, canonical
 from mindist_paper.evaluation.measure import measure
 from mindist_paper.evaluation.store import KEPT, Store

@@ -1,10 +1,6 @@
-"""Finished rows and trained parts on disk, found by the content of their configuration.
+"""Rows (cells/ADDRESS.parquet) and trained parts (trained/ADDRESS), found by their configuration.
 
-    cells/<address>.parquet  the rows of one finished cell
-    trained/<address>        one trained network or fitted estimator
-
-Every file is there whole or not at all, and any number of processes may share a store. Nothing in
-it is pickled, so that results of others can be read safely.
+Every file is there whole or not at all, for any number of processes; nothing in it is pickled.
 """
 
 import io

@@ -17,9 +17,10 @@ from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.sbi_bridge import EmbeddingSummary
 from mindist.posteriors.sbi_storage import load_posterior, save_posterior
 from mindist.storage import write_whole
-from mindist_paper.baselines import METHODS, Method, NeuralPosterior
+from mindist_paper.baselines import METHODS
 from mindist_paper.baselines.mds import robust_method, unfitted
-from mindist_paper.baselines.npe import Squash, summary_network
+from mindist_paper.baselines.method import Method
+from mindist_paper.baselines.npe import NeuralPosterior, Squash, summary_network
 from mindist_paper.baselines.npe_rs import RobustStatistics
 from mindist_paper.evaluation.bank import (
     generator,

@@ -1,8 +1,6 @@
 r"""Verdicts: whether rows agree with what the paper says. Every word of them is computed.
 
-A claim, that one method has a lower (or equal) metric than another, is decided where the mean
-difference on the same test datasets is beyond two standard errors. Ratios of errors
-:math:`a_i, b_i` of two methods have their standard error by the delta method:
+Ratios of errors :math:`a_i, b_i` of two methods have their standard error by the delta method:
 
 .. math:: R = \frac{\sum_i a_i}{\sum_i b_i}, \qquad r_i = R + \frac{a_i - R \, b_i}{\bar b},
     \qquad \mathrm{SE}(R) = \mathrm{sd}(r_i) / \sqrt{B} .

@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from mindist_paper.baselines import Options
+from mindist_paper.baselines.method import Options
 from mindist_paper.baselines.npe import checkpoint_path
 from mindist_paper.evaluation.cell import Cell, Recipe
 from mindist_paper.experiments import claims

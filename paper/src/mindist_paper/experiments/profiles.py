@@ -1,7 +1,5 @@
 """How much each profile computes, and cells from a few words: which task, methods, settings.
 
-`smoke` runs every line of code and shows nothing; `quick` shows the right picture on two cores in
-minutes; `paper` has the paper's sizes (section 5 and appendix "Further Experimental Details").
 Equal settings give equal cells, whichever experiment asks, so that nothing is computed twice.
 """
 

@@ -1,9 +1,6 @@
-"""Run experiments: rows, figures, tables, configuration, and one page for all of them.
+"""Run experiments: rows, figures, tables and configuration in OUT/NAME, one page in OUT/index.html.
 
-OUT/mindist-reproduce.json   which profile and version of results
-OUT/store/                   finished cells and trained parts, found by their configuration
-OUT/NAME/                    rows.parquet, figure.png, figure.svg, table.md, config.json
-OUT/index.html               after `mindist reproduce all`
+OUT/store has finished cells and trained parts, found by their configuration.
 """
 
 import hashlib

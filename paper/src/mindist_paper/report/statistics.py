@@ -1,10 +1,8 @@
 r"""From rows to what figures and tables show: means over test datasets, with their uncertainty.
 
-.. math:: \bar v = \tfrac1B \textstyle\sum_j \bar v_j, \qquad
-    \mathrm{SE} = \mathrm{sd}_j(\bar v_j) / \sqrt{B}
+.. math:: \mathrm{SE} = \mathrm{sd}_j(\bar v_j) / \sqrt{B}
 
-for the means :math:`\bar v_j` over seeds of B test datasets. Rates count all trials, with the score
-interval of Wilson at one standard deviation.
+for the means :math:`\bar v_j` over seeds of B datasets; rates have the score interval of Wilson.
 """
 
 import math

@@ -1,8 +1,4 @@
-"""Tables: a row for each setting, a column for each method, a mean and its standard error in each.
-
-The best robust method of a row is bold, a published value stands in parentheses. A comparison with
-a baseline is lost when the mean paired difference is above two of its standard errors.
-"""
+"""Tables: a row for each setting, a column for each method, means and standard errors in it."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""The paper's other simulators, and contaminations that it does not have.
-
-May import: torch, `mindist.checks`, `mindist.tasks`.
-"""
+"""The paper's other simulators, and contaminations that it does not have."""
 
 from collections.abc import Callable
 from typing import Any

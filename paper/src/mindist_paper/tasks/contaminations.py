@@ -1,10 +1,8 @@
-r"""Contaminations that the paper never tried, for every task.
+r"""Contaminations that the paper never tried, for every task, :math:`\tilde x_n = C(x_n)`.
 
-Each changes clean datasets `(B, N, *event)` in a fraction :math:`\epsilon` of the observations,
-:math:`\tilde x_n = C(x_n)`. Sizes are in units of the population, all observations of the
-simulator over the prior, with mean :math:`m` and standard deviation :math:`\sigma` in each
-coordinate. Counts, which are never negative, stay so: there, noise is in proportion to a count and
-a scale is about 0.
+Sizes are in units of the population, all observations over the prior, with mean :math:`m` and
+standard deviation :math:`\sigma` in each coordinate. Counts stay counts: there, noise is in
+proportion to a count and a scale is about 0.
 """
 
 from __future__ import annotations

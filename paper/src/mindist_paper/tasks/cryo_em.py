@@ -1,13 +1,9 @@
 r"""The cryo-EM task (section "Cryo-EM Inference", appendix "Cryo-EM Task").
 
-C = 20 conformations of one molecule, N = 100 images of 32 x 32 pixels in random views, with noise
-(`image_formation`); the parameter is the index of the conformation, uniform. With skewness
-:math:`\gamma_n`, excess kurtosis :math:`\kappa_n` and intensity range :math:`r_n` of image n,
+With skewness :math:`\gamma_n`, excess kurtosis :math:`\kappa_n` and range :math:`r_n` of image n,
 
 .. math:: s = (\bar\gamma, \bar\kappa, \bar r, \mathrm{sd}(\gamma), \mathrm{sd}(\kappa),
     \mathrm{sd}(r)) \in \mathbb{R}^6 .
-
-Contamination replaces each image, with probability :math:`\epsilon`, by standardised white noise.
 """
 
 from dataclasses import dataclass, field

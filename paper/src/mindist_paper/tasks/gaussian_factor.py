@@ -4,10 +4,8 @@ r"""The Gaussian factor model (appendix "Data Dimension Ablation").
     \theta \sim \mathcal{N}_2(0, I), \qquad x_i \mid \theta \sim \mathcal{N}_D(A \theta, I_D),
     \qquad s = A^+ \bar x .
 
-The paper gives no law of its random projection A. Here its columns are a uniformly random
-orthonormal pair, so that :math:`A^+ = A^\top` and :math:`\theta \mid x_{1:N} \sim \mathcal{N}_2(N
-s / (N + 1), I / (N + 1))` for every D; the shift by an outlier has mean square :math:`2 \delta^2`
-for every D too.
+The paper gives no law of A. Here its columns are orthonormal: :math:`A^+ = A^\top`, and the
+posterior is :math:`\mathcal{N}_2(N s / (N + 1), I / (N + 1))` for every D.
 """
 
 from dataclasses import dataclass

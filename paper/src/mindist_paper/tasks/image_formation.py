@@ -1,24 +1,16 @@
 r"""How a microscope sees a molecule: the image formation model of the cryo-EM task.
 
-An image of atoms at :math:`r_a` under rotation R, in-plane shift t, defocus :math:`\Delta`,
-B-factor B and amplitude contrast w is (P projects on the image plane)
-
 .. math::
     \rho(u) = \sum_a \mathcal{N}_2\left(u; P R r_a + t, \sigma^2 I\right), \qquad
     y = \mathcal{F}^{-1}\left[ C(k) \, \mathcal{F}[\rho](k) \right] + \text{noise},
 
 .. math::
     C(k) = -\left[ w \cos\chi + \sqrt{1 - w^2} \sin\chi \right] e^{-B |k|^2 / 2}, \qquad
-    \chi = \pi \lambda \Delta |k|^2 .
+    \chi = \pi \lambda \Delta |k|^2
 
-The noise is white, of variance (variance of the signal in the inscribed disc) / SNR; at the end
-each image has mean 0 and standard deviation 1. For speed `project` shares each atom out to the 3 x
-3 nearest nodes of a fine grid with quadratic B-splines, of variance :math:`h^2/4`, and applies one
-Gaussian of variance :math:`\sigma^2 - h^2/4` to the grid: at :math:`h = \sigma/2.25` a molecule
-differs from the exact sum by less than 1e-3 of its maximum, an atom by less than 2.5e-3 (tests).
-
-References: Dingeldein et al., PNAS 2025 (cryoSBI, whose conventions these are); Hockney and
-Eastwood, Computer Simulation Using Particles, 1988, chapter 5.
+for atoms at :math:`r_a`, rotation R, shift t, defocus :math:`\Delta`, B-factor B and amplitude
+contrast w, as in cryoSBI (Dingeldein et al., PNAS 2025). `project` shares atoms out to a grid with
+quadratic B-splines (Hockney and Eastwood, 1988, chapter 5), good to 1e-3 of the maximum (tests).
 """
 
 import math

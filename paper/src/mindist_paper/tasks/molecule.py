@@ -1,8 +1,6 @@
 """Coordinates of a molecule in several conformations, for the cryo-EM task.
 
-The paper images HSP90 (1,207 C-alpha atoms), which the public cryoSBI repository (Dingeldein et
-al., PNAS 2025) holds without a licence: `hsp90` reads it from a path or downloads it, and checks
-its SHA-256. Without it the task runs on `synthetic_chain`, of about the same size and motion.
+The paper's HSP90 has no licence: `hsp90` reads or downloads it; `synthetic_chain` needs no file.
 """
 
 from __future__ import annotations
