@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,14 +139,7 @@ def ratio_row(
     return Row(what, f"{slow} / {fast}", *ratio, claim, seconds=seconds, note=note)
 
 
-def at_least(bound: float) -> Claim:
-    """Claim that a number is not smaller."""
-    return Claim("at least", bound)
-
-
-def at_most(bound: float) -> Claim:
-    """Claim that a number is not larger."""
-    return Claim("at most", bound)
+at_least, at_most = partial(Claim, "at least"), partial(Claim, "at most")
 
 
 def all_threads() -> int:

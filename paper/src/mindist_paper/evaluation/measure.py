@@ -24,15 +24,9 @@ from mindist.tasks import Task
 from mindist_paper.baselines.mds import MinimumDistanceMethod
 from mindist_paper.baselines.method import Method
 from mindist_paper.baselines.rnpe import LatentSummaryPosterior
+from mindist_paper.evaluation import bank as banks
 from mindist_paper.evaluation import metrics
-from mindist_paper.evaluation.bank import (
-    Datasets,
-    derived_seed,
-    generator,
-    make_datasets,
-    make_task,
-    seeded_by,
-)
+from mindist_paper.evaluation.bank import Datasets, derived_seed, make_task, seeded_by
 from mindist_paper.evaluation.cell import VARIANTS, Cell, canonical
 from mindist_paper.evaluation.trained import Reference
 
@@ -46,7 +40,7 @@ TIMES = ("seconds", "fit_seconds")  # Columns that are not determined by the con
 
 def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataFrame:
     """Return one row for each test dataset of a cell."""
-    task, data = make_task(cell.bank), make_datasets(cell.bank, cell.test)
+    task, data = make_task(cell.bank), banks.make_datasets(cell.bank, cell.test)
     query = data.x_clean if cell.recipe.method == "oracle" else data.x_obs
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -220,7 +214,7 @@ def _predictive(cell: Cell, task: Task, draws: Draws, x_clean: Tensor, bandwidth
     if not num:
         return values
     for index in (draws.num_inside == len(draws.samples)).nonzero()[:, 0].tolist():
-        source = generator("predictive", dataset=index, **seeded_by(cell.bank))
+        source = banks.generator("predictive", dataset=index, **seeded_by(cell.bank))
         x = task.simulate(draws.samples[:num, index], 1, generator=source)
         pair = x.flatten(0, 1)[None], x_clean[index : index + 1]
         values[index] = metrics.predictive_mmd(*pair, bandwidth)[0]

@@ -22,13 +22,8 @@ from mindist_paper.baselines.mds import robust_method, unfitted
 from mindist_paper.baselines.method import Method
 from mindist_paper.baselines.npe import NeuralPosterior, Squash, summary_network
 from mindist_paper.baselines.npe_rs import RobustStatistics
-from mindist_paper.evaluation.bank import (
-    generator,
-    leading_datasets,
-    make_datasets,
-    make_task,
-    simulate_bank,
-)
+from mindist_paper.evaluation import bank as banks
+from mindist_paper.evaluation.bank import make_datasets, make_task, simulate_bank
 from mindist_paper.evaluation.cell import VARIANTS, BankSpec, Recipe, TestSpec, address, options_of
 from mindist_paper.evaluation.store import Store
 
@@ -139,8 +134,8 @@ def get_reference(
         s = simulate_bank(bank).s
         if recipe.learned_summary:
             s = simulate_bank(bank).summaries(get_npe(store, bank, recipe).summary)
-        source = generator("bandwidth", task=bank.task, seed=bank.seed)
-        bandwidth = median_distance(leading_datasets(bank), source)
+        source = banks.generator("bandwidth", task=bank.task, seed=bank.seed)
+        bandwidth = median_distance(banks.leading_datasets(bank), source)
         scale = cast(Tensor, s).double().std(0, correction=0)
         write_whole(path, json.dumps({"bandwidth": bandwidth, "scale": scale.tolist()}).encode())
 

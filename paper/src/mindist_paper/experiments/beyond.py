@@ -10,19 +10,9 @@ from typing import Any
 import pandas as pd
 
 from mindist_paper.evaluation.cell import Cell, Recipe, TestSpec
-from mindist_paper.experiments import claims
+from mindist_paper.experiments import claims, profiles
 from mindist_paper.experiments.experiment import NEW, Experiment
-from mindist_paper.experiments.profiles import (
-    ABLATION_EPSILONS,
-    EPSILONS,
-    MEAN_EPSILONS,
-    MEAN_TRAINING,
-    SHOWN_EPSILON,
-    SIZES,
-    bank,
-    product,
-    setting,
-)
+from mindist_paper.experiments.profiles import SHOWN_EPSILON, SIZES, bank, product, setting
 from mindist_paper.report.statistics import Panel, paired_difference, summarise
 from mindist_paper.report.style import setting as in_words
 from mindist_paper.tasks.contaminations import SUITABLE
@@ -79,7 +69,9 @@ def task_cells(
     task: str, profile: str, num_seeds: int, recipes: Sequence[Recipe], tests: Sequence[TestSpec]
 ) -> list[Cell]:
     """Return recipes, trained as the task's experiments train them, on tests of one task."""
-    training = MEAN_TRAINING[profile] if task == "gaussian" else SIZES[profile][task].training
+    training = (
+        profiles.MEAN_TRAINING[profile] if task == "gaussian" else SIZES[profile][task].training
+    )
     banks = [bank(task, profile, seed) for seed in range(num_seeds)]
     return product(banks, [replace(r, training=training) for r in recipes], tests)
 
@@ -127,7 +119,10 @@ def ablation_cells(profile: str, num_seeds: int) -> list[Cell]:
     for task in tasks_of(profile):
         # Only SIR is made for an epsilon of 1: every trajectory reported late.
         more = (1.0,) if task == "sir" and profile != "smoke" else ()
-        tests = [lean(own_setting(task, profile, e)) for e in (*ABLATION_EPSILONS[profile], *more)]
+        tests = [
+            lean(own_setting(task, profile, e))
+            for e in (*profiles.ABLATION_EPSILONS[profile], *more)
+        ]
         cells += task_cells(task, profile, num_seeds, [*recipes, Recipe("mds-rf")], tests)
     return cells
 
@@ -201,7 +196,9 @@ def outlier_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Return the default on four tasks: the cells of their own experiments."""
     cells: list[Cell] = []
     for task in claims.NAMES:
-        epsilons = MEAN_EPSILONS[profile] if task == "gaussian" else EPSILONS[profile]
+        epsilons = (
+            profiles.MEAN_EPSILONS[profile] if task == "gaussian" else profiles.EPSILONS[profile]
+        )
         tests = [own_setting(task, profile, epsilon) for epsilon in epsilons]
         cells += task_cells(task, profile, num_seeds, [Recipe("mds")], tests)
     return cells

@@ -15,14 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from mindist_paper.report.statistics import (
-    Point,
-    Rows,
-    paired_difference,
-    select,
-    standard_error,
-    summarise,
-)
+from mindist_paper.report import statistics
+from mindist_paper.report.statistics import Rows, paired_difference, select, summarise
 from mindist_paper.report.style import method_style, metric_label
 from mindist_paper.report.style import setting as in_words
 
@@ -52,7 +46,7 @@ def joined(*verdicts: Verdict) -> Verdict:
     return lambda rows: " ".join(text for v in verdicts if (text := v(rows)))
 
 
-def at(by: str, point: Point, digits: str = ".3g") -> str:
+def at(by: str, point: statistics.Point, digits: str = ".3g") -> str:
     """Return a mean and its setting in words."""
     return f"{point.mean:{digits}} at {in_words(by, point.at)}"
 
@@ -68,6 +62,11 @@ class Claim:
     at: Sequence[float] | None = None  # Its values; None for all that the rows have
     relation: str = BELOW  # "below" or "similar to"
     where: Mapping[str, Any] = field(default_factory=dict)  # Only rows with these values
+
+
+def over(first: str, *rest: str, **how: Any) -> list[Claim]:
+    """Return claims that one method is below each of the others."""
+    return [Claim(first, other, **how) for other in rest]
 
 
 class Finding(NamedTuple):
@@ -274,7 +273,7 @@ def ratio(rows: pd.DataFrame, first: str, second: str) -> tuple[float, float]:
     if both.empty:
         return math.nan, math.nan
     values = linearised(both[first].to_numpy(), both[second].to_numpy())
-    return float(values.mean()), standard_error(values)
+    return float(values.mean()), statistics.standard_error(values)
 
 
 def with_ratio(rows: pd.DataFrame, settings: Sequence[str], baseline: str = "npe") -> pd.DataFrame:

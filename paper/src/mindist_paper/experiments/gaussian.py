@@ -8,36 +8,20 @@ import pandas as pd
 from mindist_paper.baselines.method import Options
 from mindist_paper.baselines.npe import checkpoint_path
 from mindist_paper.evaluation.cell import Cell, Recipe
-from mindist_paper.experiments import claims
+from mindist_paper.experiments import claims, profiles
 from mindist_paper.experiments.experiment import NEW, Experiment, panels
-from mindist_paper.experiments.profiles import (
-    BASELINES,
-    DETECTION_DATASETS,
-    GAUSSIAN_EPSILONS,
-    MEAN_EPSILONS,
-    MEAN_TRAINING,
-    MINIMUM_DISTANCE,
-    NNPE_NOTE,
-    PFN_DATASETS,
-    PFN_SAMPLES,
-    SHOWN_EPSILON,
-    SIZES,
-    bank,
-    compare,
-    ends,
-    product,
-    setting,
-)
+from mindist_paper.experiments.profiles import SHOWN_EPSILON, SIZES, bank, compare, ends, setting
 from mindist_paper.report.statistics import Panel
 
 DELTAS = (1.0, 2.0, 3.0, 4.0, 5.0)
 NUMBERS = (5, 10, 50, 100, 200, 500)
 DIMENSIONS = (2, 5, 10, 50, 100)
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.5)
-ALL = (*BASELINES, "npe-rs", "mds-rf", "mds-dec", "mds", "oracle")
+ALL = (*profiles.BASELINES, "npe-rs", "mds-rf", "mds-dec", "mds", "oracle")
 DIVERGENCES = ("npe", "mds-kl", "mds-dec", "mds-rf", "oracle")
-ABLATION = ("npe", "nnpe", *MINIMUM_DISTANCE, "oracle")
+ABLATION = ("npe", "nnpe", *profiles.MINIMUM_DISTANCE, "oracle")
 MEAN = ("npe", "npe-or", "mds-rf", "mds", "oracle", "exact")
+OURS_OVER_TWO = ("mds-rf", "npe", "nnpe")  # a method, and those it is claimed to be below
 MODERATE = (0.1, 0.2, 0.3)
 SETTING = ["task", "task_options", "contamination", "epsilon", "seed"]
 ROBUST_NOTE = (
@@ -79,7 +63,7 @@ def sweep(methods: Sequence[str], by: str) -> Cells:
     """Return cells of methods by epsilon (delta 3) or by delta (epsilon .2), summary learned."""
 
     def cells(profile: str, num_seeds: int) -> list[Cell]:
-        pairs = [(e, 3.0) for e in GAUSSIAN_EPSILONS[profile]]
+        pairs = [(e, 3.0) for e in profiles.GAUSSIAN_EPSILONS[profile]]
         if by == "delta":
             pairs = [(SHOWN_EPSILON, d) for d in ends(profile, DELTAS)]
         tests = [setting("gaussian", profile, e, {"delta": d}) for e, d in pairs]
@@ -91,21 +75,23 @@ def sweep(methods: Sequence[str], by: str) -> Cells:
 def figure1_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Put outliers at 8 units, with the sample mean as the summary."""
     tests = [setting("gaussian", profile, e, {"delta": 8.0}) for e in (0.0, SHOWN_EPSILON)]
-    methods = ("npe", *MINIMUM_DISTANCE, "oracle")
+    methods = ("npe", *profiles.MINIMUM_DISTANCE, "oracle")
     return compare("gaussian", methods, profile, num_seeds, tests)
 
 
 def detection_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Run both presets on many datasets, nothing but detection measured."""
-    pairs = [(e, 3.0) for e in (0.0, 0.05, *GAUSSIAN_EPSILONS[profile][1:])]
+    pairs = [(e, 3.0) for e in (0.0, 0.05, *profiles.GAUSSIAN_EPSILONS[profile][1:])]
     pairs += [(SHOWN_EPSILON, d) for d in ends(profile, DELTAS) if d != 3.0]
     bare = {"num_samples": 0, "num_predictive": 0, "keep_samples": 0}
-    num = DETECTION_DATASETS[profile]
+    num = profiles.DETECTION_DATASETS[profile]
     tests = [
         setting("gaussian", profile, epsilon, {"delta": delta}, num=num, **bare)
         for epsilon, delta in pairs
     ]
-    return compare("gaussian", MINIMUM_DISTANCE, profile, num_seeds, tests, learned_summary=True)
+    return compare(
+        "gaussian", profiles.MINIMUM_DISTANCE, profile, num_seeds, tests, learned_summary=True
+    )
 
 
 def by_size(
@@ -127,10 +113,12 @@ def by_size(
 
 def pfn_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Run TabPFN alone and behind MDS (RF), on few datasets: a query takes a second."""
-    epsilons = {"smoke": (0.2,), "quick": (0.0, 0.2), "paper": GAUSSIAN_EPSILONS["paper"]}[profile]
+    epsilons = {"smoke": (0.2,), "quick": (0.0, 0.2), "paper": profiles.GAUSSIAN_EPSILONS["paper"]}[
+        profile
+    ]
     deltas = {"smoke": (), "quick": (5.0,), "paper": (1.0, 2.0, 4.0, 5.0)}[profile]
-    samples = PFN_SAMPLES[profile]
-    few = {"num": PFN_DATASETS[profile], "num_samples": samples, "num_predictive": samples}
+    samples = profiles.PFN_SAMPLES[profile]
+    few = {"num": profiles.PFN_DATASETS[profile], "num_samples": samples, "num_predictive": samples}
     tests = [
         setting("gaussian", profile, epsilon, {"delta": delta}, **few, keep_samples=0)
         for epsilon, delta in [(e, 3.0) for e in epsilons] + [(SHOWN_EPSILON, d) for d in deltas]
@@ -140,9 +128,13 @@ def pfn_cells(profile: str, num_seeds: int) -> list[Cell]:
 
 def mean_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Run all methods that need no training of their own, by epsilon."""
-    tests = [setting("gaussian", profile, e, {"delta": 3.0}) for e in MEAN_EPSILONS[profile]]
+    tests = [
+        setting("gaussian", profile, e, {"delta": 3.0}) for e in profiles.MEAN_EPSILONS[profile]
+    ]
     banks = [bank("gaussian", profile, seed) for seed in range(num_seeds)]
-    return product(banks, [Recipe(m, MEAN_TRAINING[profile]) for m in MEAN], tests)
+    return profiles.product(
+        banks, [Recipe(m, profiles.MEAN_TRAINING[profile]) for m in MEAN], tests
+    )
 
 
 def no_checkpoint() -> str | None:
@@ -190,9 +182,7 @@ ENTRIES = (
             "-8 and the sample mean as the summary."
         ],
         minutes=(0.2, 0.7, 20),
-        verdict=claims.verdict(
-            claims.Claim("mds-rf", "npe", at=(0.2,)), claims.Claim("mds", "npe", at=(0.2,))
-        ),
+        verdict=claims.verdict(*(claims.Claim(m, "npe", at=(0.2,)) for m in ("mds-rf", "mds"))),
         illustration="figure1",
     ),
     Experiment(
@@ -211,16 +201,13 @@ ENTRIES = (
                 where={"epsilon": SHOWN_EPSILON, "delta": 3.0, "seed": 0},
             ),
         ],
-        notes=[NNPE_NOTE, ROBUST_NOTE],
+        notes=[profiles.NNPE_NOTE, ROBUST_NOTE],
         minutes=(0.3, 3.3, 74),
         estimated=(),
         anchors=ANCHORS,
         anchors_source=ANCHORS_SOURCE,
         verdict=claims.verdict(
-            *(
-                claims.Claim("mds-rf", other, "reference_mmd", at=MODERATE)
-                for other in ("npe", "nnpe", "npe-or", "npe-rs")
-            ),
+            *claims.over("mds-rf", *ALL[:4], metric="reference_mmd", at=MODERATE),
             claims.Claim("mds-rf", "npe", at=MODERATE),
             claims.Claim("mds-rf", "mds-dec", relation=claims.SIMILAR),
         ),
@@ -235,12 +222,11 @@ ENTRIES = (
         panels=panels(
             ["reference_mmd", "rmse", "predictive_mmd", "coverage"], "delta", epsilon=SHOWN_EPSILON
         ),
-        notes=[NNPE_NOTE, ROBUST_NOTE],
+        notes=[profiles.NNPE_NOTE, ROBUST_NOTE],
         minutes=(0.2, 2.3, 50),
         verdict=claims.joined(
             claims.verdict(
-                claims.Claim("mds-rf", "npe", "reference_mmd", "delta", at=(2.0, 3.0, 4.0, 5.0)),
-                claims.Claim("mds-rf", "nnpe", "reference_mmd", "delta", at=(2.0, 3.0, 4.0, 5.0)),
+                *claims.over(*OURS_OVER_TWO, metric="reference_mmd", by="delta", at=DELTAS[1:]),
                 claims.Claim("mds-rf", "npe", by="delta", at=(3.0, 4.0, 5.0)),
             ),
             partial(claims.rises_and_falls, method="mds-rf", metric="reference_mmd", by="delta"),
@@ -306,13 +292,10 @@ ENTRIES = (
             Panel("reference_mmd", by="num_obs"),
             Panel("predictive_mmd", by="num_obs", log=True),
         ],
-        notes=[NNPE_NOTE, "Every N has simulations, an NPE and a decoder of its own."],
+        notes=[profiles.NNPE_NOTE, "Every N has simulations, an NPE and a decoder of its own."],
         minutes=(0.2, 1.2, 70),
         verdict=claims.joined(
-            claims.verdict(
-                claims.Claim("mds-rf", "npe", by="num_obs"),
-                claims.Claim("mds-rf", "nnpe", by="num_obs"),
-            ),
+            claims.verdict(*claims.over(*OURS_OVER_TWO, by="num_obs")),
             partial(claims.gain_trend, method="mds-rf", baseline="npe", by="num_obs", grows=True),
         ),
     ),
@@ -323,12 +306,10 @@ ENTRIES = (
         source="appendix Data Dimension Ablation",
         cells=by_size("gaussian_factor", "dim", DIMENSIONS, (2, 10), 0.3),
         panels=panels(["rmse", "reference_mmd", "predictive_mmd"], "dim"),
-        notes=[NNPE_NOTE, "A has orthonormal columns: nothing but the dimension changes."],
+        notes=[profiles.NNPE_NOTE, "A has orthonormal columns: nothing but the dimension changes."],
         minutes=(0.2, 0.9, 50),
         verdict=claims.joined(
-            claims.verdict(
-                claims.Claim("mds-rf", "npe", by="dim"), claims.Claim("mds-rf", "nnpe", by="dim")
-            ),
+            claims.verdict(*claims.over(*OURS_OVER_TWO, by="dim")),
             partial(claims.gain_trend, method="mds-rf", baseline="npe", by="dim", grows=False),
         ),
     ),

@@ -130,11 +130,6 @@ def bandwidth_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([rest, *repeated], ignore_index=True)
 
 
-def over(first: str, *rest: str, at: tuple[float, ...] = CONTAMINATED) -> list[claims.Claim]:
-    """Return claims that one method is below each of the others."""
-    return [claims.Claim(first, other, at=at) for other in rest]
-
-
 ENTRIES = (
     Experiment(
         name="oup",
@@ -146,7 +141,7 @@ ENTRIES = (
         notes=[profiles.NNPE_NOTE, SCALE_NOTE],
         minutes=(0.2, 2.2, 6.2),
         estimated=(),
-        verdict=claims.verdict(*over("mds-rf", "npe", "nnpe", "npe-or")),
+        verdict=claims.verdict(*claims.over("mds-rf", "npe", "nnpe", "npe-or", at=CONTAMINATED)),
     ),
     Experiment(
         name="oup-learned",
@@ -158,7 +153,7 @@ ENTRIES = (
         ),
         panels=panels(METRICS, log=True),
         minutes=(0.2, 1.3, 30),
-        verdict=claims.verdict(*over("mds-rf", "npe")),
+        verdict=claims.verdict(*claims.over("mds-rf", "npe", at=CONTAMINATED)),
     ),
     Experiment(
         name="sir",
@@ -171,7 +166,8 @@ ENTRIES = (
         minutes=(0.2, 1.9, 6.7),
         estimated=(),
         verdict=claims.verdict(
-            *over("mds-rf", "npe", "npe-or"), claims.Claim("nnpe", "mds-rf", at=SEVERE)
+            *claims.over("mds-rf", "npe", "npe-or", at=CONTAMINATED),
+            claims.Claim("nnpe", "mds-rf", at=SEVERE),
         ),
     ),
     Experiment(
@@ -186,7 +182,7 @@ ENTRIES = (
         notes=[profiles.NNPE_NOTE],
         minutes=(0.2, 2.2, 15),
         verdict=claims.joined(
-            claims.verdict(*over("mds-rf", "npe", "npe-or", at=FULL_EPSILONS[1:])),
+            claims.verdict(*claims.over("mds-rf", "npe", "npe-or", at=FULL_EPSILONS[1:])),
             partial(claims.gain_trend, method="mds-rf", baseline="npe", by="epsilon", grows=True),
         ),
     ),
@@ -211,7 +207,7 @@ ENTRIES = (
         estimated=(),
         anchors=CRYO_EM_ANCHORS,
         anchors_source=CRYO_EM_SOURCE,
-        verdict=claims.verdict(*over("mds-rf", "npe", "nnpe", "npe-or", at=SEVERE)),
+        verdict=claims.verdict(*claims.over("mds-rf", "npe", "nnpe", "npe-or", at=SEVERE)),
     ),
     Experiment(
         name="initialisation",

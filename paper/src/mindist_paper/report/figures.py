@@ -19,18 +19,10 @@ from mindist.report import plot_images
 from mindist.report.before_after import plot_samples
 from mindist.report.style import BLUE, GREY, VERMILION, figure_style
 from mindist.storage import write_whole
+from mindist_paper.report import style
 from mindist_paper.report.curves import HOLLOW, PUBLISHED, plot_coverage, plot_curves
 from mindist_paper.report.statistics import MATERIAL, Anchors, Panel, Rows, select, summarise
-from mindist_paper.report.style import (
-    GREEN,
-    capital,
-    method_style,
-    metric_label,
-    quantity_label,
-    series_styles,
-    setting,
-    sort_series,
-)
+from mindist_paper.report.style import capital, method_style, metric_label, setting
 
 Array = Any  # anything that NumPy takes for an array, tensors included
 
@@ -163,7 +155,7 @@ def _coverage_strip(panel: Panel, rows: Rows) -> Strip | None:
     if panel.metric != "coverage":
         return None
     own = select(rows, panel.where)
-    settings = sort_series(panel.by, list(own[panel.by].dropna().unique()))
+    settings = style.sort_series(panel.by, list(own[panel.by].dropna().unique()))
     if len(settings) < 2 or panel.series == panel.by:
         return None
     slots: list[Slot] = [
@@ -199,7 +191,7 @@ def plot_posterior_samples(
     axes: Any, samples: Mapping[str, Array], theta: Array | None, names: Sequence[str] = ()
 ) -> Any:
     """Draw the posterior of one dataset by several methods."""
-    styles = {method: method_style(method) for method in sort_series("method", list(samples))}
+    styles = {method: method_style(method) for method in style.sort_series("method", list(samples))}
     dim = np.shape(next(iter(samples.values())))[-1]
     return plot_samples(
         axes,
@@ -212,7 +204,7 @@ def plot_posterior_samples(
 
 def plot_trajectories(axes: Any, series: Mapping[str, Array], step: float = 1.0) -> Any:
     """Draw time series as thin lines: the first label in grey, the others in colour."""
-    colours = [GREY, VERMILION, BLUE, GREEN]
+    colours = [GREY, VERMILION, BLUE, style.GREEN]
     for colour, (label, values) in zip(colours, series.items(), strict=False):
         values = np.atleast_2d(np.asarray(values, dtype=float))
         time = step * np.arange(values.shape[1])
@@ -310,9 +302,9 @@ def _describe(panel: Panel, rows: Rows) -> str:
     what = capital(metric_label(panel.metric))
     if not points:
         return f"{what}: no results."
-    styles = series_styles(panel.series, list(points))
+    styles = style.series_styles(panel.series, list(points))
     last = max(points.values(), key=len)[-1].at
     means = {styles[k].label: p.mean for k, own in points.items() for p in own if p.at == last}
     ends = ", ".join(f"{name} {means[name]:.3g}" for name in sorted(means, key=means.__getitem__))
-    against = f"{what} against {quantity_label(panel.by)}"
+    against = f"{what} against {style.quantity_label(panel.by)}"
     return f"{against}. At {setting(panel.by, last)}, from low to high: {ends}."

@@ -6,32 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mindist.report.page import plus_minus
+from mindist_paper.report import statistics, style
 from mindist_paper.report.curves import Horizontal
-from mindist_paper.report.statistics import (
-    MATERIAL,
-    RATES,
-    Anchors,
-    Panel,
-    Point,
-    Rows,
-    by_level,
-    paired_difference,
-    select,
-    summarise,
-)
-from mindist_paper.report.style import (
-    NOT_ROBUST,
-    OURS,
-    REFERENCES,
-    SMALLER_IS_BETTER,
-    capital,
-    method_style,
-    metric_label,
-    quantity_label,
-    series_styles,
-    setting,
-    text,
-)
+from mindist_paper.report.statistics import Anchors, Panel, Point, Rows, select, summarise
+from mindist_paper.report.style import capital, method_style, metric_label, setting, text
 
 BEYOND = 2.0  # Standard errors beyond which a paired difference counts: about 5% when there is none
 
@@ -80,7 +58,7 @@ def experiment_tables(
 
 def panel_tables(panel: Panel, rows: Rows, anchors: Anchors) -> Iterator[Table]:
     """Yield the table of a panel; for coverage that is open in `by`, one for each setting."""
-    if panel.metric in MATERIAL:
+    if panel.metric in statistics.MATERIAL:
         return
     own, words = select(rows, panel.where), metric_label(panel.metric)
     title = panel.title or capital(words)
@@ -89,7 +67,7 @@ def panel_tables(panel: Panel, rows: Rows, anchors: Anchors) -> Iterator[Table]:
         published = panel.published(anchors)
         yield metric_table(own, panel.metric, panel.by, caption, panel.series, published)
         return
-    long = by_level(own)
+    long = statistics.by_level(own)
     if panel.series == panel.by or own[panel.by].nunique() < 2:
         yield metric_table(long, "coverage", "level", title, panel.series)
         return
@@ -109,13 +87,13 @@ def metric_table(
     """Return means and standard errors of a metric."""
     points = summarise(rows, metric, by, series)
     grid = {name: {p.at: p for p in own} for name, own in points.items()}
-    compared = metric in SMALLER_IS_BETTER and series == "method"
+    compared = metric in style.SMALLER_IS_BETTER and series == "method"
     body = []
     for at in Horizontal(by, [at for own in grid.values() for at in own]).places:
         robust = {
             name: own[at].mean
             for name, own in grid.items()
-            if at in own and name not in NOT_ROBUST and math.isfinite(own[at].mean)
+            if at in own and name not in style.NOT_ROBUST and math.isfinite(own[at].mean)
         }
         best = min(robust, key=lambda m: robust[m]) if compared and len(robust) > 1 else None
         cells = [Entry(text(at))]
@@ -124,9 +102,9 @@ def metric_table(
             value = plus_minus(own[at].mean, own[at].error) if at in own else "–"
             cells.append(Entry(value, name == best, published.get(text(at), "")))
         body.append(cells)
-    styles = series_styles(series, list(grid))
-    header = [quantity_label(by), *(style.label for style in styles.values())]
-    first = notes(points, metric in RATES)
+    styles = style.series_styles(series, list(grid))
+    header = [style.quantity_label(by), *(own.label for own in styles.values())]
+    first = notes(points, metric in statistics.RATES)
     if any((anchors or {}).get(name) for name in grid):
         first += " In parentheses: the published value."
     if compared:
@@ -170,14 +148,16 @@ def find_losses(rows: Rows, metric: str, by: str = "epsilon") -> tuple[dict[str,
     """Return how many comparisons each method of ours made, and the ones it loses."""
     points = summarise(rows, metric, by)
     settings = {name: [p.at for p in own] for name, own in points.items()}
-    compared = {method: 0 for method in points if method in OURS}
+    compared = {method: 0 for method in points if method in style.OURS}
     lost = []
     for method in compared:
         for baseline in points:
-            if baseline in (*OURS, *REFERENCES):
+            if baseline in (*style.OURS, *style.REFERENCES):
                 continue
             for at in (at for at in settings[method] if at in settings[baseline]):
-                difference, error = paired_difference(rows, metric, by, at, method, baseline)
+                difference, error = statistics.paired_difference(
+                    rows, metric, by, at, method, baseline
+                )
                 compared[method] += math.isfinite(error)  # one dataset says nothing
                 if difference > BEYOND * error:
                     lost.append(Loss(method, baseline, at, difference, error))
@@ -189,7 +169,7 @@ def panel_losses(panels: Sequence[Panel], rows: Rows) -> tuple[list[str], list[T
     sentences: dict[str, None] = {}
     tables = []
     for panel in panels:
-        if panel.metric not in SMALLER_IS_BETTER or panel.series != "method":
+        if panel.metric not in style.SMALLER_IS_BETTER or panel.series != "method":
             continue
         compared, lost = find_losses(select(rows, panel.where), panel.metric, panel.by)
         before = f"{panel.title}: " if panel.title else ""
