@@ -53,7 +53,7 @@ def integer(value: Any, name: str) -> int:
 def number(
     value: Any,
     name: str,
-    expected: str = "a number",
+    expected: str,
     fits: Callable[[float], bool] = lambda _: True,
     then: str = "",
 ) -> float:
@@ -205,10 +205,8 @@ def observed(x: Array, event_shape: Sequence[int], name: str = "x") -> tuple[Ten
     if not finite_rows(batch.flatten(1)).all():
         bad = (~torch.isfinite(batch.reshape(*batch.shape[:2], -1))).any(-1)
         dataset, observation = (int(i) for i in bad.nonzero()[0])
-        got = (
-            f"{int(bad.sum())} observations with NaN or infinite values (the first is observation "
-            f"{observation} of dataset {dataset})"
-        )
+        first = f"the first is observation {observation} of dataset {dataset}"
+        got = f"{int(bad.sum())} observations with NaN or infinite values ({first})"
         then = "Remove these observations, or impute them as the simulator would produce them."
         raise wrong(name, "finite observations", got, then)
     return batch, single
@@ -236,11 +234,9 @@ def parameters(value: Any, prior: Distribution, support: str, name: str = "theta
     if len(theta):  # torch's constraints do not take empty batches
         inside &= constraint.check(theta)
     if not inside.all():
-        first = int((~inside).nonzero()[0])
-        got = (
-            f"{int((~inside).sum())} of {len(theta)} outside it (the first is {name}[{first}] = "
-            f"{theta[first].tolist()})"
-        )
+        outside = (~inside).nonzero()[:, 0].tolist()
+        first = f"{name}[{outside[0]}] = {theta[outside[0]].tolist()}"
+        got = f"{len(outside)} of {len(theta)} outside it (the first is {first})"
         then = "Draw them with sample_prior, or drop those outside."
         raise wrong(name, f"parameters in the support of the prior, {support}", got, then)
     return theta
@@ -249,15 +245,13 @@ def parameters(value: Any, prior: Distribution, support: str, name: str = "theta
 def finite_rows(x: Tensor) -> Tensor:
     """Return whether all numbers of each row of `(n, D)` are finite, `(n,)`.
 
-    Only rows whose sum is not finite are looked at: to look at each takes forty times as long.
-
     Example:
         >>> finite_rows(torch.tensor([[1.0, 2.0], [3e38, 3e38], [torch.inf, -torch.inf]]))
         tensor([ True,  True, False])
     """
     if not x.is_floating_point():
         return torch.isfinite(x).all(1)
-    finite = torch.isfinite(x.sum(1))
+    finite = torch.isfinite(x.sum(1))  # to look at each number takes forty times as long
     suspect = (~finite).nonzero()[:, 0]
     if len(suspect):
         finite[suspect] = torch.isfinite(x[suspect]).all(1)
@@ -287,22 +281,16 @@ def finite_summaries(s: Tensor, name: str = "summary") -> Tensor:
     """Return summaries of observed data, which must be finite."""
     finite = torch.isfinite(s).all(1)
     if not finite.all():
-        got = (
-            f"NaN or infinite values for {int((~finite).sum())} of {len(s)} datasets (the first is "
-            f"dataset {int((~finite).nonzero()[0])})"
-        )
+        bad = (~finite).nonzero()[:, 0].tolist()
+        first = f"the first is dataset {bad[0]}"
+        got = f"NaN or infinite values for {len(bad)} of {len(s)} datasets ({first})"
         then = "Check the summary function on that dataset."
         raise wrong(name, "finite summaries of the observed data", got, then)
     return s
 
 
 def agree(got: Tensor, expected: Tensor) -> bool:
-    """Return whether two calls gave the same up to float32 rounding; NaN agrees with anything.
-
-    Example:
-        >>> agree(torch.tensor([[1.0, torch.nan]]), torch.tensor([[1.0001, torch.nan]]))
-        True
-    """
+    """Return whether two calls gave the same up to float32 rounding; NaN agrees with anything."""
     if got.shape != expected.shape:
         return False
     difference = (got - expected).abs()

@@ -7,10 +7,8 @@ tuple of them, or a shape; `Annotated[int, range(1, 10)]` narrows it. An object 
 its own table of settings and its name before those of its tensors, unless `INLINE`. `UNSTORED`
 fields are the user's: neither stored nor moved.
 
-Nothing is built before everything it is built of is checked, so that no file makes an object of
-sizes that it does not hold; an error names the file and the value. (msgspec and pydantic know
-neither tensors nor sizes that have to agree, refuse the infinities that Python's JSON writes, and
-name no file.)
+Nothing is built before everything it is built of is checked; an error names the file and the value.
+(msgspec and pydantic know neither tensors nor sizes that have to agree, and name no file.)
 """
 
 from __future__ import annotations
@@ -95,12 +93,7 @@ def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def plain(value: Any) -> Any:
-    """Return a setting as JSON has it: Python's numbers and lists.
-
-    Example:
-        >>> plain((np.int64(3), np.float32(0.5), True, "a"))
-        [3, 0.5, True, 'a']
-    """
+    """Return a setting as JSON has it: `(np.int64(3), True)` is `[3, True]`."""
     if isinstance(value, Mapping):
         return {key: plain(own) for key, own in value.items()}
     if isinstance(value, list | tuple):
@@ -141,14 +134,6 @@ def moved(value: T, device: torch.device) -> T:
 class Record:
     """Settings and tensors of a file, checked as they are read.
 
-    Arguments:
-        file: The file that the settings are from.
-        values: The settings.
-        where: The place of these settings in the file, for messages.
-        tensors: Tensors by name.
-        prefix: The beginning of the names that belong to these settings.
-        axes: Sizes of axes that are known already.
-
     Example:
         >>> Record(Path("f"), {"error": float("nan")}).number("error")
         Traceback (most recent call last):
@@ -160,15 +145,14 @@ class Record:
         self,
         file: Path,
         values: Any,
-        where: str = "",
+        where: str = "",  # the place of the settings in the file, for messages
         *,
         tensors: Mapping[str, Tensor] | None = None,
-        prefix: str = "",
-        axes: Mapping[str, int] | None = None,
+        prefix: str = "",  # the beginning of the names of tensors that belong to these settings
+        axes: Mapping[str, int] | None = None,  # sizes that are known already
     ) -> None:
         self.file, self.values, self.where = file, values, where
-        self.tensors, self.prefix = tensors or {}, prefix
-        self.axes = dict(axes or {})
+        self.tensors, self.prefix, self.axes = tensors or {}, prefix, dict(axes or {})
         if not isinstance(values, dict):
             raise storage.damaged(file, f"{where or 'config'!r} is no table of settings")
 
@@ -197,9 +181,7 @@ class Record:
 
     def read(self, kind: type[T]) -> T:
         """Return an object of a dataclass whose annotations say what has to be here."""
-        known = dict(self.axes)
-        given: dict[str, Any] = {}
-        later: dict[str, Any] = {}
+        known, given, later = dict(self.axes), dict[str, Any](), dict[str, Any]()
         for field in _stored(kind):
             missing = field.name not in self.values and field.default is not MISSING
             if field.kind is nn.Module or (missing and field.kind is not Tensor):
@@ -277,18 +259,10 @@ class Record:
 
     def number(self, name: str, *, positive: bool = False, infinite: bool = False) -> float:
         """Return a number, finite unless it may be `infinite`."""
+        if infinite and self.get(name) == math.inf:
+            return math.inf
         said = "a positive number" if positive else "a number" if infinite else "a finite number"
-
-        def fits(value: Any) -> bool:
-            return (infinite and value == math.inf) or (
-                _finite(value) and (value > 0 or not positive)
-            )
-
-        return float(self.checked(name, said, fits))
-
-    def words(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts, not empty."""
-        return self.items(name, "texts", lambda v: type(v) is str)
+        return float(self.checked(name, said, lambda v: _finite(v) and (v > 0 or not positive)))
 
     def items(self, name: str, expected: str, fits: Callable[[Any], bool]) -> tuple[Any, ...]:
         """Return a list of settings, not empty, each of which fits."""
@@ -304,22 +278,17 @@ class Record:
 
     def word(self, name: str, allowed: Sequence[str] | None = None) -> str:
         """Return a text, one of a few."""
-        said = "a text" if allowed is None else f"one of {', '.join(allowed)}"
-        value = self.checked(name, said, lambda v: isinstance(v, str))
-        if allowed is not None and value not in allowed:
-            raise self.refuse(name, said)
-        return str(value)
+        if allowed is None:
+            return str(self.checked(name, "a text", lambda v: isinstance(v, str)))
+        return str(self.checked(name, f"one of {', '.join(allowed)}", lambda v: v in allowed))
 
     def shape(self, name: str) -> torch.Size:
         """Return the shape of an observation or a dataset: not too large."""
 
         def fits(value: Any) -> bool:
-            return (
-                isinstance(value, list)
-                and len(value) <= 32
-                and all(type(size) is int and 0 < size <= MAX_ELEMENTS for size in value)
-                and math.prod(value) <= MAX_ELEMENTS
-            )
+            sizes = value if isinstance(value, list) and len(value) <= 32 else [0]
+            whole = all(type(size) is int and 0 < size <= MAX_ELEMENTS for size in sizes)
+            return whole and math.prod(sizes) <= MAX_ELEMENTS
 
         return torch.Size(self.checked(name, "the shape of an observation", fits))
 
@@ -361,13 +330,10 @@ _READERS: dict[Any, Callable[[Record, str], Any]] = {
     str: Record.word,
     torch.Size: Record.shape,
     tuple[float, ...]: lambda self, name: self.items(name, "finite numbers", _finite),
-    tuple[str, ...]: Record.words,
+    tuple[str, ...]: lambda self, name: self.items(name, "texts", lambda v: type(v) is str),
 }
 
 
 def _finite(value: Any) -> bool:
     # No int that is too large for a float, of which math.isfinite makes an OverflowError.
     return type(value) in (int, float) and abs(value) < 1e300
-
-
-__all__ = ["INLINE", "UNSTORED", "Record", "moved", "pack", "plain", "prefixed"]

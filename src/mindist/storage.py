@@ -100,9 +100,8 @@ def room_for(folder: Path, what: str) -> Iterator[None]:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         free = shutil.disk_usage(existing).free / 2**20
         raise FullDiskError(
-            f"The disk is full: no room for {what} in {folder}, {free:.1f} MB are free. What "
-            "is finished is kept: free some space and give the same command, which will go on from "
-            "here."
+            f"The disk is full: no room for {what} in {folder}, {free:.1f} MB are free. What is "
+            "finished is kept: free some space and give the same command, which goes on from here."
         ) from error
 
 
@@ -135,7 +134,13 @@ def read_artefact(
     """Read what `write_artefact` wrote, after checking its version and checksums."""
     folder = Path(path)
     if not (folder / JSON_NAME).is_file():
-        raise _missing(folder)
+        asides = sorted(folder.parent.glob(f".{folder.name}.old.*/{OLD}"))
+        advice = "Give the path that was passed to save."
+        if asides:
+            what = f"what was there before is at {asides[0]}; move it back."
+            advice = f"A save was interrupted: {what}"
+        expected = f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}"
+        raise FileNotFoundError(f"{expected}, found none at {folder}. {advice}")
     header = read_json(folder / JSON_NAME)
     table = header if isinstance(header, dict) else {}
     version, found = table.get("format_version"), table.get("kind")
@@ -215,13 +220,3 @@ def _tensors(file: Path, checksum: object) -> dict[str, Tensor]:
     except (safetensors.SafetensorError, KeyError, RuntimeError) as error:
         # A KeyError for a type of number that torch has not, a RuntimeError for odd shapes.
         raise damaged(file, "it does not hold tensors as save writes them") from error
-
-
-def _missing(folder: Path) -> FileNotFoundError:
-    """Return the error for no artefact; say where an interrupted save has left the older one."""
-    asides = sorted(folder.parent.glob(f".{folder.name}.old.*/{OLD}"))
-    advice = "Give the path that was passed to save."
-    if asides:
-        advice = f"A save was interrupted: what was there before is at {asides[0]}; move it back."
-    expected = f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}"
-    return FileNotFoundError(f"{expected}, found none at {folder}. {advice}")

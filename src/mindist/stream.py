@@ -1,8 +1,7 @@
 """Adapting any number of observed datasets, of different lengths, in bounded memory.
 
-Datasets are read a window at a time; those of a window that have the same length are adapted
-together; results come out in order. A failure is recorded with the index of its dataset, and the
-others go on: a batch that fails is halved until the culprits are alone.
+Datasets of a window that have the same length are adapted together; results come out in order. A
+batch that fails is halved until the culprits are alone, which are recorded.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from torch import Tensor
 from mindist import checks
 from mindist.adaptation import Adaptation, Status
 
-# Of 100 observations each, in two kernels of 512 features: eight of the blocks that `adapt` shares
-# out among threads.
-WINDOW_DATASETS = 1_000
+WINDOW_DATASETS = 1_000  # eight of the blocks that `adapt` shares out among threads
 WINDOW_BYTES = 2**25  # of observed data; adaptations take a few times as much
 
 
@@ -32,10 +29,8 @@ class StreamFailure:
         3
     """
 
-    index: int
-    """Its place in the stream, from 0."""
-    message: str
-    """The error."""
+    index: int  # its place in the stream, from 0
+    message: str  # the error
 
 
 @dataclass(frozen=True)
@@ -48,12 +43,9 @@ class StreamReport:
           dataset 3: x: expected finite observations.
     """
 
-    adapted: int
-    """How many have a summary that was moved."""
-    unchanged: int
-    """How many were well specified: their observed summary is used."""
-    failures: tuple[StreamFailure, ...]
-    """The others: unusable data, a summary that fails, a search that found nothing."""
+    adapted: int  # how many have a summary that was moved
+    unchanged: int  # how many were well specified: their observed summary is used
+    failures: tuple[StreamFailure, ...]  # unusable data, a failing summary, a search in vain
 
     @property
     def failed(self) -> int:
@@ -66,11 +58,9 @@ class StreamReport:
         return self.adapted + self.unchanged + self.failed
 
     def __str__(self) -> str:
-        head = (
-            f"{self.total:,} datasets: {self.adapted:,} adapted, {self.unchanged:,} unchanged, "
-            f"{self.failed:,} failed."
-        )
-        return "\n".join([head, *(f"  dataset {f.index}: {f.message}" for f in self.failures)])
+        counts = f"{self.adapted:,} adapted, {self.unchanged:,} unchanged, {self.failed:,} failed."
+        listed = [f"  dataset {failure.index}: {failure.message}" for failure in self.failures]
+        return "\n".join([f"{self.total:,} datasets: {counts}", *listed])
 
 
 class AdaptationStream(Iterator[tuple[int, Adaptation]]):
@@ -119,9 +109,14 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
             found: dict[int, Adaptation] = {}
             for indices in groups.values():
                 self._adapt_group(window, indices, found)
-            for index in sorted(found):
-                self._count(index, found[index])
-                yield index, found[index]
+            for index, adaptation in sorted(found.items()):
+                if adaptation.status is Status.KEPT_OBSERVED:
+                    self._failures.append(StreamFailure(index, adaptation.status.message))
+                elif adaptation.adapted:
+                    self._adapted += 1
+                else:
+                    self._unchanged += 1
+                yield index, adaptation
 
     def _windows(self, datasets: Iterator[tuple[int, Any]]) -> Iterator[dict[int, Tensor]]:
         """Yield usable datasets by index, as many as are held at once, also when reading fails."""
@@ -160,23 +155,15 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
         try:
             results = self._adapt(torch.stack([window[index] for index in indices]))
         except Exception as error:  # whatever a user's summary raises
-            if len(indices) == 1:
+            half = len(indices) // 2
+            if half:
+                self._adapt_group(window, indices[:half], found)
+                self._adapt_group(window, indices[half:], found)
+            else:
                 message = f"{type(error).__name__}: {error}"
                 self._failures.append(StreamFailure(indices[0], message))
-                return
-            half = len(indices) // 2
-            self._adapt_group(window, indices[:half], found)
-            self._adapt_group(window, indices[half:], found)
             return
         found |= {index: results[row] for row, index in enumerate(indices)}
-
-    def _count(self, index: int, adaptation: Adaptation) -> None:
-        if adaptation.status is Status.KEPT_OBSERVED:
-            self._failures.append(StreamFailure(index, Status.KEPT_OBSERVED.message))
-        elif adaptation.adapted:
-            self._adapted += 1
-        else:
-            self._unchanged += 1
 
 
 __all__ = ["AdaptationStream", "StreamFailure", "StreamReport"]

@@ -1,32 +1,17 @@
 """Observed data from npy, npz, CSV, Parquet, HDF5 and Zarr files: `read_observed`.
 
-Reading executes nothing that a file says and opens no other file. A format's library is imported
-once such a file is read. May import: torch, NumPy, `storage`, `checks`.
+A format's library is imported once such a file is read. May import: `storage`, `checks`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mindist import checks
-from mindist.observed.formats import (
-    read_csv,
-    read_hdf5,
-    read_npy,
-    read_npz,
-    read_parquet,
-    read_zarr,
-)
-from mindist.observed.source import MAX_BYTES, Observed, ObservedBatch, Request, Source
-
-READERS: dict[str, Callable[[Request], Source]] = {
-    **{".npy": read_npy, ".npz": read_npz},
-    **dict.fromkeys((".csv", ".tsv", ".txt"), read_csv),
-    **dict.fromkeys((".parquet", ".pq"), read_parquet),
-    **{".h5": read_hdf5, ".hdf5": read_hdf5, ".zarr": read_zarr},
-}
+from mindist.observed.formats import READERS, TABLES
+from mindist.observed.source import MAX_BYTES, Observed, ObservedBatch, Request
 
 
 def read_observed(
@@ -41,9 +26,8 @@ def read_observed(
 ) -> Observed:
     """Read observed data from a file: one dataset, or many of equal or different lengths.
 
-    The name tells the format: .npy, .npz, .csv (also .tsv and .txt), .parquet, .h5 or .hdf5, and
-    .zarr, a folder. Nothing in a file is executed, no object is unpickled, and no other file that
-    it names is opened.
+    The name tells the format: .npy, .npz, .csv, .tsv, .txt, .parquet, .h5, .hdf5, or .zarr, a
+    folder. Nothing in a file is executed, and no other file that it names is opened.
 
     Arguments:
         path: The file.
@@ -64,29 +48,24 @@ def read_observed(
         a ValueError, a missing one a FileNotFoundError.
     """
     file = Path(path)
-    reader = READERS.get(file.suffix.lower())
-    if reader is None:
-        raise ValueError(
-            f"path: expected a file whose name ends in {', '.join(READERS)}, got {file.name!r}. "
-            "Rename or convert it."
-        )
+    suffix = file.suffix.lower()
+    if suffix not in READERS:
+        said = f"a file whose name ends in {', '.join(READERS)}"
+        raise checks.wrong("path", said, repr(file.name), "Rename or convert it.")
     if not file.exists():
         raise FileNotFoundError(f"path: there is no file {file}.")
-    if not (file.is_dir() if reader is read_zarr else file.is_file()):
-        kind = "folder" if reader is read_zarr else "regular file"
-        raise ValueError(
-            f"path: expected a {kind} for {file.suffix}, got something else at {file}."
-        )
+    if not (file.is_dir() if suffix == ".zarr" else file.is_file()):
+        kind = "folder" if suffix == ".zarr" else "regular file"
+        raise checks.wrong("path", f"a {kind} for {suffix}", f"something else at {file}")
     checks.choice(missing, ("error", "drop"), "missing")
     event = None if event_shape is None else tuple(int(size) for size in event_shape)
-    is_table = reader in (read_csv, read_parquet)
-    if is_table and key is not None:
+    if suffix in TABLES and key is not None:
         raise ValueError("key: expected None for a table. Choose its columns with columns=[...].")
-    if not is_table and (columns is not None or dataset is not None):
+    if suffix not in TABLES and (columns is not None or dataset is not None):
         raise ValueError(
-            f"columns, dataset: expected None for {file.suffix} files, which are no tables."
+            f"columns, dataset: expected None for {suffix} files, which are no tables."
         )
-    source = reader(Request(file, event, key, columns, dataset, max_bytes))
+    source = READERS[suffix](Request(file, event, key, columns, dataset, max_bytes))
     observed = Observed.read(source, missing)
     if not sum(observed.lengths):
         raise ValueError(f"path: {file} holds no complete observation.")

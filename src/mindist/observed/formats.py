@@ -1,8 +1,4 @@
-"""One reader for each format: npy (mapped into memory), npz, Zarr, HDF5, CSV and Parquet.
-
-Each defence here answers a hostile file of tests/test_observed.py: objects, which NumPy would
-unpickle; codecs of Zarr that unpickle; links out of a Zarr folder; sizes that a few bytes claim.
-"""
+"""One reader for each format; each defence answers a hostile file of tests/test_observed.py."""
 
 from __future__ import annotations
 
@@ -37,7 +33,6 @@ CODECS |= {"sharding_indexed", "transpose", "zlib", "zstd"}
 HDF5_PROGRAM = Path(__file__).with_name("hdf5_copy.py")
 HDF5_SECONDS = 600.0  # a busy process ends itself earlier: hdf5_copy.py
 LINE_BYTES, MAX_COLUMNS = 2**20, 2**16  # of a CSV file
-MAX_STRING, MAX_CONTAINER = 2**24, 2**20  # bytes of a text, items of a list, in Parquet's footer
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -57,10 +52,8 @@ def _not_numbers(where: str, what: str) -> ValueError:
 
 def read_npy(request: Request) -> Source:
     """Map a `.npy` file; what is not asked for stays on the disk."""
-
-    def opened() -> Any:
-        return np.lib.format.open_memmap(request.path, "r", max_header_size=MAX_HEADER)
-
+    open_map = np.lib.format.open_memmap
+    opened = partial(open_map, request.path, "r", max_header_size=MAX_HEADER)
     return _arrays("npy", {"x": opened}, request, compressed=False)
 
 
@@ -197,8 +190,13 @@ def _arrays(
         where = f"path: {request.path}" + (f", {key!r}" if len(arrays) > 1 else "")
         with request.reading(kind):
             array = opened()
-            shape = tuple(array.shape)
-            total += _checked_bytes(where, array.dtype, shape)
+            shape = tuple(map(int, array.shape))
+            if array.dtype.kind not in "fiub":
+                raise _not_numbers(where, f"an array of type {str(array.dtype)[:80]}")
+            if not shape or 0 in shape:
+                got = f"an empty array {shape}" if shape else "a single number"
+                raise ValueError(f"{where}: expected an array of observations, got {got}.")
+            total += math.prod(shape) * int(array.dtype.itemsize)
         if compressed:
             request.check_size(total)  # before there is a name for each dataset
         if event is None and len(arrays) > 1:
@@ -215,17 +213,6 @@ def _arrays(
                 yield from _split(opened(), many[key])
 
     return Source(names, event or (), read)
-
-
-def _checked_bytes(where: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Return the bytes of an array, or refuse what are no observations of real numbers."""
-    if dtype.kind not in "fiub":
-        raise _not_numbers(where, f"an array of type {str(dtype)[:80]}")
-    if not shape:
-        raise ValueError(f"{where}: expected an array of observations, got a single number.")
-    if 0 in shape:
-        raise ValueError(f"{where}: expected observations, got an empty array {shape}.")
-    return math.prod(map(int, shape)) * int(dtype.itemsize)
 
 
 def _is_batch(shape: tuple[int, ...], event: tuple[int, ...] | None, where: str) -> bool:
@@ -300,8 +287,7 @@ def read_parquet(request: Request) -> Source:
     with request.reading("Parquet"):
         import pyarrow.parquet as pq
 
-        limits = {"thrift_string_size_limit": MAX_STRING}
-        limits["thrift_container_size_limit"] = MAX_CONTAINER
+        limits = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**20}
         with pq.ParquetFile(request.path, page_checksum_verification=True, **limits) as file:
             claims = file.metadata
             groups = [claims.row_group(i) for i in range(claims.num_row_groups)]
@@ -384,3 +370,9 @@ def _columns(schema: Any, request: Request) -> list[str]:
             f"{'them' if wanted > 1 else 'it'} with columns=[...]."
         )
     return chosen
+
+
+TABLES = dict.fromkeys((".csv", ".tsv", ".txt"), read_csv)
+TABLES |= dict.fromkeys((".parquet", ".pq"), read_parquet)
+READERS: dict[str, Callable[[Request], Source]] = {".npy": read_npy, ".npz": read_npz, **TABLES}
+READERS |= {".h5": read_hdf5, ".hdf5": read_hdf5, ".zarr": read_zarr}

@@ -2,9 +2,8 @@
 
 It reads a task as JSON, copies the arrays that are asked for to `.npy` files, and writes of every
 array in the file its type, its shape, and why it is not read. It imports nothing of mindist, so
-that it starts quickly, and limits its own time and memory. A file may name other files (external
-links and storage, virtual datasets) and filters that are loaded as shared libraries: only hard
-links are followed, and only filters run that every HDF5 library has built in.
+that it starts quickly. A file may name other files, and filters to load as shared libraries: only
+hard links are followed, and only filters run that every HDF5 library has built in.
 """
 
 from __future__ import annotations

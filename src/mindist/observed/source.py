@@ -154,8 +154,7 @@ class Observed:
     def batches(self, size: int = 1_000) -> Iterator[ObservedBatch]:
         """Yield batches of datasets of equal length, at most `size` in each, each dataset once."""
         checks.positive(size, "size")
-        waiting: dict[int, list[tuple[int, Tensor]]] = {}
-        used = 0
+        waiting, used = dict[int, list[tuple[int, Tensor]]](), 0
         for i, x in enumerate(self):
             waiting.setdefault(len(x), []).append((i, x))
             used += x.nbytes

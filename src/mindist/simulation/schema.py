@@ -26,8 +26,8 @@ EMBEDDING_BYTES = 4 * 1_024  # of a mean embedding: two kernels with 512 feature
 PILOT, PILOT_BYTES = 1_000, 64 * 2**20  # datasets kept with their data, to choose the embedding on
 MAX_DATASETS = 2**40
 
-TENSOR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")  # of a folder: not too long for one
 DIGEST = ("64 digits", lambda v: isinstance(v, str) and bool(re.fullmatch("[0-9a-f]{64}", v)))
+TENSOR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")  # of a folder: not too long for one
 ARRAYS = ("theta", "s", "x")
 
 KINDS = {
@@ -206,9 +206,13 @@ def check_header(folder: Path, header: Mapping[str, Any]) -> Schema:
         embedding = top.part("embedding")
         embedding.part("config")
         embedding.checked("sha256", *DIGEST)
-        names = embedding.words("names")
-        if len(set(names)) != len(names) or not all(map(TENSOR_NAME.fullmatch, names)):
-            raise embedding.refuse("names", "names of tensors")
+        names = embedding.items(
+            "names",
+            "names of tensors",
+            lambda v: isinstance(v, str) and bool(TENSOR_NAME.fullmatch(v)),
+        )
+        if len(set(names)) != len(names):
+            raise embedding.refuse("names", "a list of different names of tensors")
     return schema
 
 
