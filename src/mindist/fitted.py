@@ -426,6 +426,3 @@ def _score_threshold(
             fit = Observations.of(embedding, some).fit(decoder(at))
         scores.append(fit.score(least_mass).flatten())
     return float(torch.cat(scores).quantile(SCORE_LEVEL))
-
-
-__all__ = ["Fitted", "Learner"]

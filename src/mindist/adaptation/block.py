@@ -107,7 +107,7 @@ def heavier(a: Tensor, b: Tensor) -> Tensor:
 UNLIKELY = 2 / 3  # the score of an observation with a weight of one half
 
 
-class Learned(Protocol):
+class _Learned(Protocol):
     """The part of `mindist.fitted.Fitted` that adapting needs."""
 
     @property
@@ -132,7 +132,7 @@ class Learned(Protocol):
 class _Block:
     """Keep the summaries, weights, weighted embeddings and status of a block's datasets."""
 
-    fitted: Learned
+    fitted: _Learned
     options: Search
     problem: Problem
     observations: Observations
@@ -155,7 +155,7 @@ class _Block:
 
     @classmethod
     def of(
-        cls, fitted: Learned, options: Search, s_obs: Tensor, x: Tensor, z_bar: Tensor,
+        cls, fitted: _Learned, options: Search, s_obs: Tensor, x: Tensor, z_bar: Tensor,
         mu: Tensor, observations: Observations,
     ) -> _Block:  # fmt: skip
         """Before any search: observed summaries, and copies of one observation counted once."""
@@ -268,7 +268,7 @@ def _some(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def adapt_block(
-    fitted: Learned,
+    fitted: _Learned,
     options: Search,
     x: Tensor,
     detection: Detection,
@@ -318,6 +318,3 @@ def adapt_block(
         covariance=moved.covariance,
         excess=fitted.excess(s_star, moved.covariance, adapted),
     )
-
-
-__all__ = ["Weighed", "adapt_block", "reweighted_search"]

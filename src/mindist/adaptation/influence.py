@@ -273,12 +273,6 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
 
     `torch.linalg.lstsq` has, on a CPU, last bits that depend on where in memory its workspace lies:
     of 600 equal calls with 8 unknowns it gave 18 results, LU factors one. So LU comes first.
-
-    Example:
-        >>> matrix = torch.tensor([[[2.0, 0.0], [0.0, 4.0]], [[1.0, 0.0], [0.0, 0.0]]]).double()
-        >>> solve(matrix, torch.ones(2, 2, 1).double()).squeeze(2)
-        tensor([[0.5000, 0.2500],
-                [1.0000, 0.0000]], dtype=torch.float64)
     """
     inverse, failed = torch.linalg.inv_ex(matrix)
     condition = _norm(matrix) * _norm(inverse)
@@ -293,6 +287,3 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
 def _norm(matrix: Tensor) -> Tensor:
     """Return the largest sum of absolute values in a column, `(B,)`."""
     return matrix.abs().sum(-2).amax(-1)
-
-
-__all__ = ["Derivatives", "Influence", "Response", "gradient", "hessian", "influence", "solve"]

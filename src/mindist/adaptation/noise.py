@@ -68,12 +68,6 @@ def bootstrap_summaries(
 
     Returns:
         Summaries `(B, R, d_s)`, float64.
-
-    Example:
-        >>> x = torch.tensor([[[0.0], [2.0]]])
-        >>> s = bootstrap_summaries(Summariser(lambda x: x.mean(1)), x, 1_000, torch.Generator())
-        >>> s.shape, s.var().round(decimals=1)  # of the mean of two values that are 0 or 2
-        (torch.Size([1, 1000, 1]), tensor(0.5000, dtype=torch.float64))
     """
     num_obs, parts = x.shape[1], []
     rows = torch.arange(len(x) * num)
@@ -185,12 +179,6 @@ def num_datasets(x: Tensor, num_simulations: int) -> int:
 
     At most 500, with not many more summaries than the simulations needed (but 100 datasets), and at
     most 512 MB of resampled data (but 8 datasets).
-
-    Example:
-        >>> num_datasets(torch.zeros(1_000, 100, 2), 20_000)
-        500
-        >>> num_datasets(torch.zeros(1_000, 1, 1).expand(1_000, 100, 1024), 20_000)
-        81
     """
     affordable = MAX_BYTES // max(1, REPLICATES * x[0].numel() * x.element_size())
     wanted = min(MAX_DATASETS, max(100, num_simulations // REPLICATES))
@@ -216,12 +204,6 @@ def positive_excess(covariance: Tensor, reference: Tensor) -> Tensor:
 
     Returns:
         U, `(B, d, d)`; 0 where C is not finite.
-
-    Example:
-        >>> C, V = torch.diag(torch.tensor([3.0, 1.0]))[None], 2 * torch.eye(2)[None]
-        >>> positive_excess(C, V).round(decimals=3)
-        tensor([[[1., 0.],
-                 [0., 0.]]])
     """
     usable = torch.isfinite(covariance).all(2).all(1)
     C = torch.where(usable[:, None, None], covariance, 0.0)
@@ -249,11 +231,6 @@ def standard_points(num: int, dim: int) -> Tensor:
 
     Their mean is 0 and their covariance (with divisor `num`) the identity, in the first `num - 1`
     dimensions at least.
-
-    Example:
-        >>> q = standard_points(32, 2)
-        >>> q.mean(0).abs().max() < 1e-12, torch.allclose(q.T @ q / 32, torch.eye(2).double())
-        (tensor(True), True)
     """
     uniform = SobolEngine(dim, scramble=True, seed=0).draw(num, dtype=torch.float64)
     edge = 1 / (4 * num)  # a draw may be 0, whose quantile is infinite
@@ -283,14 +260,3 @@ def spread(s_star: Tensor, excess: Tensor, noise: SummaryNoise, num: int = NUM_P
     q = standard_points(num, s_star.shape[2]).to(s_star.device)
     s: Tensor = s_star + scale * (q @ root)
     return s.maximum(s_star.minimum(noise.low)).minimum(s_star.maximum(noise.high))
-
-
-__all__ = [
-    "NUM_POINTS",
-    "SummaryNoise",
-    "bootstrap_summaries",
-    "num_datasets",
-    "positive_excess",
-    "spread",
-    "standard_points",
-]

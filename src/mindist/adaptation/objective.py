@@ -262,6 +262,3 @@ class EmbeddingDistance:
 def _through(values: Tensor, matrix: Tensor) -> Tensor:
     """Return `(n, d, H)` times one matrix `(H, K)`: one product is faster than n."""
     return (values.flatten(0, 1) @ matrix).view(*values.shape[:2], matrix.shape[1])
-
-
-__all__ = ["Cosines", "EmbeddingDistance", "ReducedHead"]

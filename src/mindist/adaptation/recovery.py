@@ -193,11 +193,6 @@ def efficiency(s: Tensor, s_star: Tensor, variance: Tensor) -> float:
         s: Summaries of clean datasets `(n, d_s)`.
         s_star: Summaries that were found through their embeddings `(n, d_s)`.
         variance: Sampling variances of `s`, `(n, d_s)`; a coordinate without any is left out.
-
-    Example:
-        >>> s, noise = torch.zeros(2, 1), torch.ones(2, 1)
-        >>> round(efficiency(s, s + 1 / 3, noise), 6)
-        0.9
     """
     usable = torch.isfinite(variance).all(1)  # a resampled dataset may have no summary
     s, s_star, variance = s[usable], s_star[usable], variance[usable]
@@ -290,10 +285,6 @@ def _kept_share(trimmed: float) -> float:
     r"""The mean of the square of a standard normal without its largest values, such as 2% of them.
 
     .. math:: 1 - \frac{2 q \varphi(q)}{1 - t}, \qquad \Pr(|Z| > q) = t .
-
-    Example:
-        >>> round(_kept_share(0.02), 3)
-        0.873
     """
     if trimmed <= 0:
         return 1.0
@@ -304,14 +295,3 @@ def _kept_share(trimmed: float) -> float:
 
 def _fixed() -> torch.Generator:
     return torch.Generator().manual_seed(0)
-
-
-__all__ = [
-    "Recovery",
-    "choose_representation",
-    "efficiency",
-    "efficient_bandwidth",
-    "recover",
-    "recovery_error",
-    "sampling_variance",
-]

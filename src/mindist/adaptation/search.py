@@ -404,6 +404,3 @@ def _in_blocks(objective: EmbeddingDistance, starts: Tensor, dataset: Tensor) ->
         return parts[0]
     joined = (torch.cat([getattr(p, f) for p in parts]) for f in Solution.__dataclass_fields__)
     return Solution(*joined)
-
-
-__all__ = ["Found", "Problem", "Search", "View", "search"]

@@ -115,11 +115,6 @@ class Likeness:
     Arguments:
         directions: Orthonormal, `(K, q)`, float32.
         unit: Simulated embeddings of norm 1, in these directions, `(m, q)`, float32.
-
-    Example:
-        >>> z_bar = torch.tensor([[1.0, 0.0], [2.0, 2.0], [0.0, 5.0]])
-        >>> Likeness.of(z_bar).most(torch.tensor([[0.1, 0.9]]), 2)
-        tensor([[2, 1]])
     """
 
     directions: Tensor
@@ -248,6 +243,3 @@ def starting_points(
             points.append(vector.expand_as(s_obs))
     points += [perturbed(points[0]) for _ in range(restarts)]
     return torch.stack(points, dim=1)
-
-
-__all__ = ["NUM_NEIGHBOURS", "Cloud", "Likeness"]

@@ -44,13 +44,6 @@ class OwnKernel:
     Arguments:
         seen: Represented observations `(B, N, D)`.
         bandwidth: Its standard deviation.
-
-    Example:
-        >>> kernel = OwnKernel(torch.tensor([[[0.0], [0.0], [50.0]]]), 1.0)
-        >>> kernel.density(torch.ones(1, 3).double())
-        tensor([[0.6667, 0.6667, 0.3333]], dtype=torch.float64)
-        >>> kernel.through(torch.tensor([[[1.0], [2.0], [4.0]]]).double()).flatten()
-        tensor([3., 3., 4.], dtype=torch.float64)
     """
 
     seen: Tensor
@@ -238,12 +231,6 @@ class Fit:
         share: What each observation counts `(B, N)`.
         mass: a `(B,)`, not clipped.
         error: Its standard error `(B,)`.
-
-    Example:
-        >>> fit = Fit(torch.tensor([[0.5, 0.0]]), torch.tensor([[0.5, 0.5]]), torch.ones(1, 2),
-        ...           torch.tensor([0.5]), torch.tensor([0.1]))
-        >>> fit.weight(threshold=0.9), fit.score(threshold=0.9)
-        (tensor([[0.5000, 0.0000]]), tensor([[0.6667, 1.0000]]))
     """
 
     density: Tensor
@@ -273,12 +260,7 @@ class Fit:
 
 
 def in_order(rows: Tensor, num: int) -> bool:
-    """Return whether indices are 0 to num - 1, so that a selection need not copy.
-
-    Example:
-        >>> in_order(torch.tensor([0, 1]), 2), in_order(torch.tensor([1, 0]), 2)
-        (True, False)
-    """
+    """Return whether indices are 0 to num - 1, so that a selection need not copy."""
     return rows.shape[0] == num and torch.equal(rows, torch.arange(num, device=rows.device))
 
 
@@ -338,12 +320,6 @@ def copies(x: Tensor) -> Tensor:
     Two observations of a continuous simulator never agree: copies are a fault of the data, such as
     a reading that got stuck, and tell no more than one of them. Where more than a tenth of the
     distinct observations occur again, the data were rather rounded, and all count.
-
-    Example:
-        >>> stuck, rounded = torch.arange(20.0).clamp(max=15), torch.arange(20) // 2
-        >>> copies(torch.stack([stuck, rounded]))[:, -6:]
-        tensor([[1, 5, 5, 5, 5, 5],
-                [1, 1, 1, 1, 1, 1]])
     """
     count = multiplicity(x)
     if (count == 1).all():
@@ -366,6 +342,3 @@ def _weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
     """Return means `(B, K)`, float64, of values `(B, N, K)`."""
     share = weight / weight.sum(1, keepdim=True).clamp(min=LEAST_WEIGHT)
     return torch.einsum("bn,bnk->bk", share.to(values.dtype), values).double()
-
-
-__all__ = ["Fit", "Observations", "OwnKernel", "copies", "in_order", "multiplicity", "take_weights"]

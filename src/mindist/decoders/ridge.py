@@ -58,11 +58,6 @@ class Standardiser:
         centre: Means `(D,)`, float64.
         scale: Standard deviations `(D,)`, float64; infinite where an element does not vary, so that
             it is mapped to 0 whatever its value and has no slope for a search to follow.
-
-    Example:
-        >>> standardise = Standardiser.of(torch.tensor([[0.0], [2.0]]))
-        >>> standardise(torch.tensor([[3.0]]).double())
-        tensor([[2.]], dtype=torch.float64)
     """
 
     centre: Annotated[Tensor, "d"]
@@ -95,13 +90,6 @@ class Gram:
         total: Sum of the rows `(P,)`, float64.
         upper: Sum of their outer products `(P, P)`, float64, of which the diagonal and what is
             above it is kept: half of the off-diagonal part is never computed.
-
-    Example:
-        >>> gram = Gram.empty(2, torch.device("cpu"))
-        >>> gram.add(torch.tensor([[1.0, 0.0], [3.0, 2.0]]).double())
-        >>> gram.centred()
-        tensor([[2., 2.],
-                [2., 2.]], dtype=torch.float64)
     """
 
     count: int
@@ -451,6 +439,3 @@ def _projected(z_bar: Tensor) -> Tensor:
     fixed = torch.Generator().manual_seed(0)
     normal = torch.randn(width, SELECTION_TARGETS, generator=fixed, dtype=torch.float64)
     return z_bar @ (normal / math.sqrt(SELECTION_TARGETS)).to(z_bar)
-
-
-__all__ = ["RidgeDecoder", "begin_together"]

@@ -131,6 +131,3 @@ class Detector:
         test = self.test if num_obs == self.num_obs else self.other_test
         alone = test.p_values(self.statistics(residuals, s, z_bar, num_obs))
         return dict(zip(test.names, alone.T, strict=True))
-
-
-__all__ = ["MAX_LEARNED", "MAX_NULL", "Detector"]

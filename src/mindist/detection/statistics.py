@@ -118,12 +118,6 @@ class Mahalanobis:
             orthogonal columns.
         num_simulations: M.
         rest: The weight of what is orthogonal to the columns of W, where they are fewer than K.
-
-    Example:
-        >>> r = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]]).double()
-        >>> mahalanobis = Mahalanobis.of(r)
-        >>> mahalanobis(r[::2]).exp()  # 9 / (4.5 + .045), 1 / (0.5 + .045)
-        tensor([1.9802, 1.8349], dtype=torch.float64)
     """
 
     whitener: Annotated[Tensor, "K r"]
@@ -243,11 +237,6 @@ class Neighbours:
 
     Arguments:
         points: `(m, d)`, float64.
-
-    Example:
-        >>> neighbours = Neighbours(torch.tensor([[0.0], [1.0], [5.0]]).double())
-        >>> neighbours.distance(torch.tensor([[0.25]]).double(), 2)
-        tensor([0.7500], dtype=torch.float64)
     """
 
     points: Tensor
@@ -507,12 +496,6 @@ class SummaryRegression:
         s_centre: Mean of the simulated summaries `(d_s,)`, float64.
         s_scale: Their standard deviations `(d_s,)`, float64; 1 where that is 0.
         weight: B, `(K, d_s)`, float64.
-
-    Example:
-        >>> z = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).double()
-        >>> regression, left_out = SummaryRegression.of(z, z[:, :1] + 1)
-        >>> regression(z[:2], z[:2, :1] + 1).abs().max() < 0.05, left_out.abs().max() < 0.05
-        (tensor(True), tensor(True))
     """
 
     z_centre: Annotated[Tensor, "K"]
@@ -604,13 +587,3 @@ class _Path:
             squared += residual.square().sum(0)
         error = (squared / len(z_bar)).clamp(min=LEAST).log().mean(1)
         return torch.cat(leverage), error
-
-
-__all__ = [
-    "ROUNDED",
-    "Mahalanobis",
-    "Neighbours",
-    "SummaryRegression",
-    "finite_log",
-    "squared_length",
-]

@@ -46,6 +46,13 @@ def read_observed(
     Returns:
         The datasets, which are read when they are asked for. A damaged, hostile or unclear file is
         a ValueError, a missing one a FileNotFoundError.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> path = tempfile.mkdtemp() + "/x.npy"
+        >>> np.save(path, np.zeros((5, 100, 2)))
+        >>> read_observed(path, event_shape=(2,))
+        Observed(5 datasets of 100 observations of shape (2,))
     """
     file = Path(path)
     suffix = file.suffix.lower()

@@ -26,6 +26,10 @@ def get_task(name: str, **options: Any) -> Task:
     Arguments:
         name: A key of `TASKS`.
         options: Arguments of its constructor, such as `num_obs=50`.
+
+    Example:
+        >>> get_task("oup", num_obs=50)
+        OrnsteinUhlenbeckTask(num_obs=50, num_times=25, step=0.2, variance=0.1, start=10.0)
     """
     return TASKS[checks.choice(name, tuple(TASKS), "task")](**options)
 
