@@ -17,7 +17,7 @@ from typing import Any
 # deflate, shuffle, fletcher32, szip, nbit, scaleoffset; and lzf, which h5py brings.
 FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 MAX_OBJECTS, MAX_DEPTH = 10_000, 32
-MAX_CHUNK_BYTES, BLOCK_BYTES = 2**30, 2**24
+MAX_CHUNK_BYTES = 2**30
 CPU_SECONDS, CPU_BYTES = 5, 10_000_000  # of computing, and a second more for so many bytes each
 SPARE_BYTES = 2**32  # of memory beyond what is copied
 
@@ -40,10 +40,7 @@ def main(path: str, folder: str, keys: list[str] | None, max_bytes: int) -> None
         for key, array in wanted.items():
             target = f"{folder}/{list(arrays).index(key)}.npy"
             copy = np.lib.format.open_memmap(target, "w+", array.dtype, array.shape)
-            num, chunk = (array.shape or (0,))[0], (array.chunks or (1,))[0]
-            step = max(1, chunk, BLOCK_BYTES * num // array.nbytes)
-            for begin in range(0, num, step):
-                copy[begin : begin + step] = array[begin : begin + step]
+            array.read_direct(copy)
     json.dump(found, sys.stdout)
 
 

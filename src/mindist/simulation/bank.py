@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,27 +103,27 @@ class SimulationBank:
         """N, the number of observations of a dataset."""
         return int(self.config["n_obs"])
 
-    @cached_property
+    @property
     def theta(self) -> Any:
         """Parameters `(M, d_theta)`: a Zarr array, NumPy when sliced; NaN where none are yet."""
         return self._store.array("theta")
 
-    @cached_property
+    @property
     def s(self) -> Any:
         """Summaries `(M, d_s)`, as `theta`; NaN also where `valid` is False."""
         return self._store.array("s")
 
-    @cached_property
+    @property
     def valid(self) -> Any:
         """Flags `(M,)` of rows with a dataset: all of a complete bank, unless failures="report"."""
         return self._store.array("valid")
 
-    @cached_property
+    @property
     def z_bar(self) -> Any:
         """Mean embeddings `(M, K)` in float32, as `s`; None before the embedding is chosen."""
         return self._store.array("z_bar") if "embedding" in self._store.header else None
 
-    @cached_property
+    @property
     def x(self) -> Any:
         """Data `(M, N, *event)`, as `s`; None where only embeddings are kept."""
         return self._store.array("x") if self._store.keep == "data" else None
@@ -131,10 +131,8 @@ class SimulationBank:
     @property
     def pilot(self) -> tuple[Tensor, Tensor]:
         """The first valid datasets `(P, N, *event)`, always kept, with summaries `(P, d_s)`."""
-        rows = slice(0, self._store.schema.pilot)
-        valid = self._rows("valid", rows)
-        x = self._rows("x" if self._store.keep == "data" else "_pilot", rows)
-        return torch.from_numpy(x[valid]), torch.from_numpy(self._rows("s", rows)[valid])
+        x, s, valid = self._store.data(0, self._store.schema.pilot)
+        return torch.from_numpy(x[valid]), torch.from_numpy(s[valid])
 
     @property
     def embedding_state(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
@@ -145,22 +143,14 @@ class SimulationBank:
         """Yield what is there, one chunk in memory at a time; `verify` compares checksums first."""
         for index in sorted(self._store.records):
             self._check(index, verify=verify)
-            rows = slice(*self._store.schema.span(index))
-            valid = self._rows("valid", rows)
+            read = partial(self._store.rows, *self._store.schema.span(index))
+            valid = read("valid")
             yield BankChunk(
-                self._rows("theta", rows)[valid],
-                self._rows("s", rows)[valid],
-                self._rows("z_bar", rows)[valid] if self._store.embedded(index) else None,
-                self._rows("x", rows)[valid] if self._store.keep == "data" else None,
+                read("theta")[valid],
+                read("s")[valid],
+                read("z_bar")[valid] if self._store.embedded(index) else None,
+                read("x")[valid] if self._store.keep == "data" else None,
             )
-
-    @cached_property
-    def _pilot(self) -> Any:
-        return self._store.array("pilot")
-
-    def _rows(self, name: str, rows: slice) -> NumPy:
-        getattr(self, name)  # has a look at the files, once
-        return self._store.rows(name.removeprefix("_"), rows)
 
     @property
     def failures(self) -> list[Failure]:
@@ -171,9 +161,8 @@ class SimulationBank:
 
     def report(self) -> str:
         """Say what is there and what failed."""
-        spans = [self._store.schema.span(index) for index in self._store.records]
-        rows = sum(last - first for first, last in spans)
-        failures, what = self.failures, self.config["failures"]
+        rows, failures = self._store.schema.rows(self._store.records), self.failures
+        what = self.config["failures"]
         if what == "report":
             rows -= len({failure.row for failure in failures})
         there = f"{rows:,} of {len(self):,} datasets are there."

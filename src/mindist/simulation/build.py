@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -77,12 +77,10 @@ def simulate(
         seed: Of everything random.
         keep: `"embedding"`: parameters, summaries and mean embeddings, and the data of the first
             1,000 datasets; `"data"`: the data of all as well.
-        mds: The estimator that the bank is for: its settings decide how data are embedded. By
-            default `MinimumDistance(summary)`.
+        mds: The estimator whose settings embed the data; by default `MinimumDistance(summary)`.
         chunk: Datasets that are simulated, written and, after an interruption, lost together. By
             default a hundredth of the bank, at most 16 MB.
-        time_limit: Seconds that one simulation may take; with it the simulator runs in a process of
-            its own, so that it ends whatever it does.
+        time_limit: Seconds for one simulation, which then runs in a process of its own.
         failures: What becomes of draws that raise, take too long, or give NaN or another shape:
             `"redraw"` (new parameters, so that the bank follows the prior given success),
             `"report"` (the row is left out: NaN, not `valid`), or `"raise"`. All are kept in
@@ -140,14 +138,14 @@ class _Build:
         self._same_functions(store)
         work = Work(self.sources, self.settings, store.schema, None, with_data=True)
         missing = sorted(set(range(store.schema.num_chunks)) - set(store.records))
-        pilot, done = range(store.schema.pilot_chunks), _rows(store.schema, store.records)
+        pilot, done = range(store.schema.pilot_chunks), store.schema.rows(store.records)
         with bar(self.settings.num, done, "dataset", progress) as shown:
             try:
                 self._run(store, work, [i for i in missing if i in pilot], shown)
                 work = replace(work, embed=self._embedding(store))
                 for index in pilot:
                     if not store.embedded(index):
-                        x, _, valid = store.data(index)
+                        x, _, valid = store.data(*store.schema.span(index))
                         with one_core():
                             store.embed(index, work.embed_rows(x, valid))
                 work = replace(work, with_data=self.settings.keep == "data")
@@ -178,11 +176,11 @@ class _Build:
         """Raise a ValueError unless prior and summary give what they gave on the first chunk."""
         if 0 not in store.records:
             return
-        x, s, valid = store.data(0)
+        x, s, valid = store.data(*store.schema.span(0))
         redrawn = {failure["row"] for failure in store.records[0]["failures"]}
         rows = [row for row in range(len(x)) if row not in redrawn]
         few = np.flatnonzero(valid)[:3]
-        theta = torch.from_numpy(store.rows("theta", slice(0, len(x))))
+        theta = torch.from_numpy(store.rows(0, len(x), "theta"))
         work = Work(self.sources, self.settings, store.schema, None, with_data=True)
         with borrowed_globals(), one_core():
             drawn = draw_prior(self.sources.prior, len(x), draw_seed(self.settings.seed, 0, 0, 0))
@@ -211,7 +209,7 @@ class _Build:
                 failed += len(chunk.failures)
                 if failed:
                     shown.set_postfix(failed=failed, refresh=False)
-                shown.update(_rows(store.schema, [chunk.index]))
+                shown.update(store.schema.rows([chunk.index]))
         except Exception as error:
             if type(error).__name__ not in ("TerminatedWorkerError", "KilledWorker"):
                 raise
@@ -264,11 +262,6 @@ def _same_config(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> N
             f"out: {path} holds a bank of another configuration: {'; '.join(differ)}. Give the "
             "same arguments to go on with it, or choose another folder."
         )
-
-
-def _rows(schema: Schema, indices: Iterable[int]) -> int:
-    """Return the datasets in these chunks."""
-    return sum(last - first for first, last in map(schema.span, indices))
 
 
 # ------------------------------------------------------------------------------- what it takes

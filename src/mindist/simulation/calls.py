@@ -1,8 +1,6 @@
-r"""One draw: seeds, a call of the prior, a call of the simulator, and what may come of it.
+"""One draw: seeds, a call of the prior, a call of the simulator, and what may come of it.
 
-`mindist.simulate` says what a prior and a simulator are. Seeds depend on what is drawn, never on
-who draws it or when: chunk i of a bank with seed S has the stream
-`SeedSequence(S, spawn_key=(i, ...))`, and each attempt at a draw a seed of its own in it.
+Seeds depend on what is drawn, never on who draws it or when (docs/simulations.md).
 """
 
 from __future__ import annotations
@@ -64,14 +62,12 @@ class Sources:
     summary: Callable[[Any], Any]
 
     def __post_init__(self) -> None:
-        if not (callable(getattr(self.prior, "sample", None)) or callable(self.prior)):
-            raise TypeError(
-                "prior: expected an object with .sample((n,)) or a function of n that gives "
-                f"parameters (n, d_theta), got {type(self.prior).__name__}."
-            )
-        for name, own in (("simulator", self.simulator), ("summary", self.summary)):
-            if not callable(own):
-                raise TypeError(f"{name}: expected a function, got {type(own).__name__}.")
+        prior = "an object with .sample((n,)) or a function of n that gives parameters (n, d_theta)"
+        expected = {"prior": prior, "simulator": "a function", "summary": "a function"}
+        for name, said in expected.items():
+            own = getattr(self, name)
+            if not callable(own) and not (name == "prior" and callable(getattr(own, "sample", 0))):
+                raise checks.wrong(name, said, type(own).__name__, kind=TypeError)
 
     @property
     def names(self) -> dict[str, str]:
@@ -90,10 +86,8 @@ def draw_prior(prior: Any, num: int, seed: int) -> Any:
         theta = theta.detach().cpu()
     shape = tuple(np.shape(theta))
     if shape[:1] != (num,) or len(shape) != 2 or not shape[1]:
-        raise ValueError(
-            f"prior: expected parameters of shape ({num}, d_theta), got shape {shape}. One number "
-            "for each draw needs [:, None]."
-        )
+        said, then = f"parameters of shape ({num}, d_theta)", "One number for each needs [:, None]."
+        raise checks.wrong("prior", said, f"shape {shape}", then)
     checks.as_tensor(theta, "prior (its result)")
     return theta
 

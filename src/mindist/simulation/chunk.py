@@ -37,12 +37,8 @@ from mindist.simulation.limited import calling, close_idle, one_core, unpack_onc
 from mindist.simulation.schema import Failure, Schema, Settings, SimulationError
 from mindist.summarise import Summariser
 
-Embed = Callable[[Tensor], Tensor]
-"""Datasets `(B, N, *event)` to mean embeddings `(B, K)`."""
-
-# A chunk gives up after so many failures in a row: at a rate of 9 failures in 10 draws that happens
-# once in 40,000 times, and where everything fails nobody waits for more.
-MAX_IN_A_ROW = 100
+Embed = Callable[[Tensor], Tensor]  # datasets (B, N, *event) to mean embeddings (B, K)
+MAX_IN_A_ROW = 100  # failures: at a rate of 9 in 10 draws that happens once in 40,000 times
 PROBE = 2**31  # stands first in the seeds of the first simulation; no chunk has this index
 ATTEMPTS = 10  # at a rate of one failure in two, all of them fail once in 1,000 times
 
@@ -180,17 +176,15 @@ class _Rows:
         where = (self.index, int(self.first + row), attempt)
         self.failures.append(Failure(*where, problem.kind, problem.error, theta, seed, alone))
         self.in_a_row += 1
+        what, then = "", "Mend the simulator, or choose failures='redraw' or 'report'."
         if self.work.settings.failures == "raise":
-            raise SimulationError(
-                f"simulator: a draw failed: {self.failures[-1]}. Chunks that were complete are "
-                "kept. Mend the simulator, or choose failures='redraw' or 'report'."
-            )
-        if self.in_a_row >= MAX_IN_A_ROW:
-            raise SimulationError(
-                f"simulator: {self.in_a_row} draws in a row failed, the last one: "
-                f"{self.failures[-1]}. Chunks that were complete are kept. Check the simulator, or "
-                "restrict the prior to where it works."
-            )
+            what = "a draw failed"
+        elif self.in_a_row >= MAX_IN_A_ROW:
+            what = f"{self.in_a_row} draws in a row failed, the last one"
+            then = "Check the simulator, or restrict the prior to where it works."
+        if what:
+            kept = "Chunks that were complete are kept."
+            raise SimulationError(f"simulator: {what}: {self.failures[-1]}. {kept} {then}")
 
 
 def _summaries(summarise: Summariser, x: Tensor) -> tuple[Tensor, dict[int, Problem]]:

@@ -1,8 +1,4 @@
-"""Many jobs through joblib: outcomes as they come, in bounded memory, stopped cleanly.
-
-One process by default, `workers` processes of this machine (loky), or whatever cluster the caller
-has chosen by `joblib.parallel_config("dask")` or `"ray"`. mindist-paper runs its jobs here too.
-"""
+"""Many jobs through joblib, here, in processes (loky) or on the caller's cluster (Dask, Ray)."""
 
 from __future__ import annotations
 
@@ -23,9 +19,7 @@ from mindist.simulation.limited import need
 Job = TypeVar("Job")
 Outcome = TypeVar("Outcome")
 
-# Jobs for each process whose outcomes may wait: joblib hands out new ones whether or not anybody
-# has taken the old ones, so that a slow writer would gather all of them in memory.
-WAVE = 16
+WAVE = 16  # jobs for each process whose outcomes may wait: joblib itself would let all of them
 
 
 def outcomes(
@@ -79,11 +73,7 @@ def on_cluster() -> bool:
 
 @cache
 def end_with_parent() -> None:
-    """In a worker of loky, end this process soon after its parent; elsewhere do nothing.
-
-    loky's own workers finish what they do and wait for five minutes: a chunk may take hours, and
-    its outcome would belong to nobody.
-    """
+    """In a worker of loky, end this process soon after its parent: a chunk may take hours."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:

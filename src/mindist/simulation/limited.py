@@ -1,13 +1,9 @@
 """Functions in another process, and a time limit that holds whatever the simulator does.
 
-A simulator has a process of its own behind a pipe. It interrupts itself by an alarm, which ends a
-loop of Python or a sleep and costs nothing. Compiled code may never look at a signal: then the
-caller kills the process and takes another. If the caller itself is gone, a timer outside of
-Python's lock ends the process. (pebble leaves a hanging child behind when its caller is killed,
-and pickles no function of a notebook; loky has no time limits.)
-
-This is the only module that pickles, through pipes and never to a file: cloudpickle takes functions
-of a notebook or a script by value.
+A simulator interrupts itself by an alarm. Compiled code may never look at a signal: then the caller
+kills its process. If the caller is gone, a timer outside of Python's lock ends it. (pebble leaves a
+hanging child behind when its caller is killed; loky has no time limits.) This is the only module
+that pickles, through pipes and never to a file.
 """
 
 from __future__ import annotations
@@ -50,8 +46,7 @@ def pack(thing: Any) -> bytes:
     """Return something as bytes for another process of the same user."""
     pickler = need("cloudpickle")
     try:
-        # A process that was started earlier, for another call, may not look for modules where this
-        # one does by now.
+        # A process that was started earlier may not look for modules where this one does by now.
         content: bytes = pickler.dumps((sys.path, pickler.dumps(thing)))
     except Exception as error:
         raise TypeError(
@@ -90,16 +85,13 @@ def _controller() -> Any:
 class LimitedCall:
     """A simulator in a process of its own, with seconds for each simulation, B times for a batch.
 
-    Its processes are forks of a nursery, which has imported everything, has one thread, and in
-    which no code of the user has run.
+    It is forked from a nursery, with imports and one thread, in which no code of the user has run.
     """
 
     def __init__(self, call: Call, limit: float) -> None:
         if os.name != "posix":
-            raise NotImplementedError(
-                "time_limit: expected None on this system, where processes have no alarms. Limit "
-                "the time inside the simulator."
-            )
+            said = "time_limit: expected None on this system, where processes have no alarms."
+            raise NotImplementedError(f"{said} Limit the time inside the simulator.")
         self.call, self.limit = call, limit
         self._nursery: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._pipe: Connection[Any, Any] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,6 +117,10 @@ class Schema:
     def span(self, index: int) -> tuple[int, int]:
         """Return the first row of a chunk, and the one after its last."""
         return index * self.chunk, min(self.num, (index + 1) * self.chunk)
+
+    def rows(self, indices: Iterable[int]) -> int:
+        """Return the number of datasets in these chunks."""
+        return sum(last - first for first, last in map(self.span, indices))
 
     def bytes_of(self, name: str) -> int:
         """Return the bytes of one row of an array."""

@@ -230,6 +230,7 @@ class Store:
         self.keep: str = self.header["config"]["keep"]
         self.records: dict[int, dict[str, Any]] = {}
         self._opened: dict[str, Any] = {}
+        self._looked_at: set[str] = set()
         for name in self.layouts:
             self.handle(name)
 
@@ -252,17 +253,26 @@ class Store:
         return self._opened[name]
 
     def array(self, name: str) -> Any:
-        """Return an array, which gives NumPy when it is sliced, after a look at its files."""
-        _check_files(self.path / name, self.handle(name))
+        """Return an array, which gives NumPy when it is sliced, after one look at its files."""
+        if name not in self._looked_at:
+            _check_files(self.path / name, self.handle(name))
+            self._looked_at.add(name)
         return self.handle(name)
 
-    def rows(self, name: str, rows: slice) -> NumPy:
+    def rows(self, first: int, last: int, name: str) -> NumPy:
         """Read some rows of an array, or raise a ValueError if a file does not hold them."""
+        array = self.array(name)
         with _reading(self.path / name):
-            values = np.asarray(self.handle(name)[rows])
+            values = np.asarray(array[first:last])
         if name == "valid" and values.view(np.uint8).max(initial=0) > 1:  # NumPy would miscount
             raise damaged(self.path / name, "it has other values than True and False")
         return values
+
+    def data(self, first: int, last: int) -> tuple[NumPy, NumPy, NumPy]:
+        """Read data, summaries and validity of rows of the pilot."""
+        names = ("x" if self.keep == "data" else "pilot", "s", "valid")
+        x, s, valid = (self.rows(first, last, name) for name in names)
+        return x, s, valid
 
     def chunk_folders(self) -> list[tuple[int, Path]]:
         """Return the groups of the chunks, with their numbers, in order."""
@@ -371,12 +381,6 @@ class Writer(Store):
         with room_for(self.path, f"chunk {index}"):
             record, (file, known) = self.records[index], self._put("z_bar", index, z_bar)
             self._record(index, {**record, "files": {**record["files"], file: known}})
-
-    def data(self, index: int) -> tuple[NumPy, NumPy, NumPy]:
-        """Read data, summaries and validity of a pilot chunk."""
-        rows = slice(*self.schema.span(index))
-        x = self.rows("x" if self.keep == "data" else "pilot", rows)
-        return x, self.rows("s", rows), self.rows("valid", rows)
 
     def set_embedding(self, config: dict[str, Any], tensors: dict[str, Tensor], dim: int) -> None:
         """Keep what mean embeddings are made with."""
