@@ -4,8 +4,7 @@ May import: torch, SciPy's trees, `mindist.decoders`, `mindist.features`, `mindi
 `mindist.protocols`.
 """
 
-from mindist.detection.detector import MAX_LEARNED, MAX_NULL, Detector
-from mindist.detection.null import CombinedTest, NullDistances
+from mindist.detection.detector import MAX_LEARNED, MAX_NULL, CombinedTest, Detector, NullDistances
 from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
 
 __all__ = [

@@ -1,13 +1,90 @@
 r"""The default detector: two kernels and the summary itself, as one test of exact size.
 
-Of each kernel the scaled and the Mahalanobis distance, then how far the summary lies from simulated
-ones, and the Mahalanobis distance of the summary from what the embedding says of it
+Each kernel gives the scaled and the Mahalanobis distance; then come the distance of the summary from
+simulated ones and its Mahalanobis distance from what the embedding says of it
 (`mindist.detection.statistics`). The last counts only for datasets of as many observations as the
 simulations have: how much an embedding says of a summary depends on that number.
+
+**Null distances**, of held-out simulations. The paper's statistic is the squared distance :math:`D
+= \|\mu(s) - \bar z\|^2` of a dataset's mean embedding from the decoder's at its own summary
+(appendix "Detecting Model Misspecification"). With n null distances, k of which are at least as
+large as the observed one, the p-value is
+
+.. math:: p = \frac{1 + k}{n + 1} ,
+
+which is never 0 and, for exchangeable simulations and a well-specified model, has
+:math:`\Pr(p \le \alpha) \le \alpha` exactly.
+
+**Other sample sizes.** Split a residual into the sampling noise of N observations, which shrinks
+as :math:`1/\sqrt N`, and the decoder's own error :math:`\delta(s)`, which does not:
+
+.. math:: \mu(s) - \bar z = \delta(s) - \frac{\nu}{\sqrt N} .
+
+A simulation with :math:`N_0` observations then stands for one with N observations at distance
+
+.. math::
+    D(N) = \frac{N_0}{N} A + \sqrt{\frac{N_0}{N}} B + C, \qquad
+    A = \frac{\|\nu\|^2}{N_0}, \quad B = -\frac{2 \langle \nu, \delta \rangle}{\sqrt{N_0}}, \quad
+    C = \|\delta\|^2 .
+
+At :math:`N = N_0` this is the held-out distance itself. Elsewhere it needs :math:`\delta(s)`: the
+difference between the decoder and a better regression of :math:`\bar z` on s (the closed-form one);
+for the closed-form decoder itself :math:`B = C = 0` and the null is rescaled by :math:`N_0 / N`.
+
+**One test of several statistics**: the smallest p-value, calibrated jointly. No statistic is the
+sharpest everywhere. Taking the smallest of T p-values and correcting by Bonferroni, :math:`p = T
+\min_t p_t`, wastes level where the statistics are correlated, as those of two kernels are. Here the
+smallest p-value is itself ranked among those of simulations.
+
+**The p-value.** Let :math:`T_0 \in \mathbb{R}^T` be the observed statistics and
+:math:`T_1, \ldots, T_n` those of simulations. All n + 1 are ranked together, statistic by
+statistic, and then by their best rank:
+
+.. math::
+    R_{jt} = \#\{k \in 0..n : T_{kt} \ge T_{jt}\}, \qquad
+    a_j = \min_t R_{jt}, \qquad
+    p = \frac{\#\{j \in 0..n : a_j \le a_0\}}{n + 1} .
+
+For the observation, :math:`R_{0t} / (n + 1) = (1 + k_t) / (n + 1)` with :math:`k_t` null statistics
+at least as large is the p-value of statistic t alone, and :math:`p = (1 + k) / (n + 1)` with k
+simulations whose smallest p-value is no larger.
+
+**Its level.** :math:`(a_0, \ldots, a_n)` is a function of the n + 1 vectors that permutes with
+them. If the vectors are exchangeable, so are the :math:`a_j`, and index 0 is like any other:
+:math:`\Pr(p \le \alpha)` is the expected share of indices i with
+:math:`\#\{j : a_j \le a_i\} \le \alpha (n + 1)`. Among n + 1 numbers, tied or not, at most
+:math:`\lfloor \alpha (n + 1) \rfloor` have so few that are no larger. Hence
+:math:`\Pr(p \le \alpha) \le \alpha` for every n, T and dependence between the statistics. Without
+ties within a statistic at most T of the :math:`a_j` are equal, so that also
+:math:`\Pr(p \le \alpha) > \alpha - T / (n + 1)`.
+
+It matters that the observation is in the pool from which the simulations get their ranks. Ranked
+among themselves, each :math:`c_{jt} = \#\{k \in 1..n : T_{kt} \ge T_{jt}\}` is smaller by one
+where :math:`T_{0t} \ge T_{jt}`; the test would still keep its level, but could never give
+1/(n + 1), and not reject at .05 with 19 simulations. The pool costs nothing, because for an
+integer a
+
+.. math:: R_{jt} \le a \iff c_{jt} < a \ \text{ or } \
+    \left( c_{jt} = a \text{ and } \#\{k \in 1..n : T_{kt} > T_{0t}\} \ge a \right) ,
+
+and so all that depends on the simulations is sorted once.
+
+**What is exact, what approximate.** The inequality is exact if the n + 1 vectors are exchangeable:
+a clean dataset drawn as the simulations were, with the same N, and statistics that treat them
+alike, that is, learned (decoder, scale, covariance, neighbours) from other simulations. With
+leave-one-out statistics simulation i is judged by what was learned from M - 1 simulations and an
+observation by what was learned from M, which is exchangeable up to terms of order 1/M;
+`tests/test_combined_detection.py` measures the level. It holds on average over the prior, and over
+draws of the simulations: given those, the level reached varies with standard deviation
+:math:`\sqrt{\alpha (1 - \alpha) / n}`.
+
+References:
+    Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993 (the min-p test).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,13 +93,198 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from mindist.detection.null import CombinedTest
 from mindist.detection.statistics import (
+    ROUNDED,
     Mahalanobis,
     ResidualStatistics,
     SummaryOutlyingness,
     SummaryRegression,
 )
+
+
+@dataclass(frozen=True)
+class NullDistances:
+    """Null distances of n held-out simulations, for any number of observations.
+
+    Arguments:
+        noise: A, the squared length of the sampling noise, `(n,)`, float64.
+        cross: B, `(n,)`, float64.
+        error: C, the squared error of the decoder, `(n,)`, float64.
+        num_obs: N0, the number of observations of the simulations.
+
+    Example:
+        >>> null = NullDistances.of(torch.arange(1.0, 20.0), num_obs=100)
+        >>> null.p_value(torch.tensor([0.0, 10.0, 100.0]), num_obs=100)
+        tensor([1.0000, 0.5500, 0.0500], dtype=torch.float64)
+        >>> null.threshold(0.05, num_obs=100), null.threshold(0.05, num_obs=50)
+        (19.0, 38.0)
+    """
+
+    noise: Annotated[Tensor, "n"]
+    cross: Annotated[Tensor, "n"]
+    error: Annotated[Tensor, "n"]
+    num_obs: Annotated[int, range(1, 2**31)]
+
+    @classmethod
+    def of(cls, distance: Tensor, num_obs: int) -> NullDistances:
+        """From squared distances `(n,)` to a decoder without an error of its own."""
+        distance = distance.double()
+        return cls(distance, distance.new_zeros(len(distance)), 0 * distance, num_obs)
+
+    @classmethod
+    def split(cls, noise: Tensor, error: Tensor, num_obs: int) -> NullDistances:
+        """From the two parts of the residuals, sampling noise and decoder error, `(n, K)`."""
+        noise, error = noise.double(), error.double()
+        cross = 2 * (noise * error).sum(-1)
+        return cls(noise.square().sum(-1), cross, error.square().sum(-1), num_obs)
+
+    def distances(self, num_obs: int) -> Tensor:
+        """Sorted null distances `(n,)` of datasets with `num_obs` observations.
+
+        None is below what rounding may have made: ranks of that say nothing.
+        """
+        ratio = self.num_obs / num_obs
+        if self._only_noise is not None:
+            return (ratio * self._only_noise).clamp(min=ROUNDED)
+        distance = ratio * self.noise + math.sqrt(ratio) * self.cross + self.error
+        return distance.sort().values.clamp(min=ROUNDED)
+
+    @cached_property
+    def _only_noise(self) -> Tensor | None:
+        """Sorted noise, where the decoder has no error of its own: it need not be sorted again."""
+        exact = not (self.cross.any() or self.error.any())
+        return self.noise.sort().values if exact else None
+
+    def mean(self, num_obs: int) -> float:
+        """Return the mean null distance of datasets with `num_obs` observations."""
+        return float(self.distances(num_obs).mean())
+
+    def p_value(self, distance: Tensor, num_obs: int) -> Tensor:
+        """p-values `(B,)` of squared distances `(B,)` of datasets with `num_obs` observations."""
+        null = self.distances(num_obs)
+        below = torch.searchsorted(null, distance.double().clamp(min=ROUNDED))
+        return (1 + len(null) - below).double() / (len(null) + 1)
+
+    def threshold(self, alpha: float, num_obs: int) -> float:
+        """Return the squared distance above which, and only above which, p is at most alpha."""
+        num = len(self.noise)
+        allowed = math.floor(alpha * (num + 1) + 1e-9) - 1
+        if allowed < 0:
+            return math.inf
+        if self._only_noise is None:
+            return float(self.distances(num_obs)[num - 1 - allowed])
+        return max(self.num_obs / num_obs * float(self._only_noise[num - 1 - allowed]), ROUNDED)
+
+
+@dataclass(frozen=True)
+class CombinedTest:
+    """The smallest of several p-values as one p-value, whose size is at most alpha.
+
+    Arguments:
+        null: Statistics of simulations `(n, T)`, large where a dataset does not look simulated.
+        names: What the T statistics are called.
+
+    Example:
+        >>> null = torch.arange(19.0)[:, None].repeat(1, 2)
+        >>> test = CombinedTest(null, ("distance", "summary"))
+        >>> x = torch.tensor([[20.0, 20.0], [20.0, 0.0], [3.0, 17.5]])
+        >>> test.p_values(x)
+        tensor([[0.0500, 0.0500],
+                [0.0500, 1.0000],
+                [0.8500, 0.1000]], dtype=torch.float64)
+        >>> test.p_value(x)
+        tensor([0.0500, 0.1000, 0.1500], dtype=torch.float64)
+        >>> test.smallest(x)
+        ('distance', 'distance', 'summary')
+    """
+
+    null: Annotated[Tensor, "q T"]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.null.dim() != 2 or not len(self.null) or self.null.shape[1] != len(self.names):
+            raise ValueError(
+                f"null: expected statistics of simulations of shape (n, {len(self.names)}), one "
+                f"column for each of {', '.join(map(repr, self.names)) or 'no names'}, got shape "
+                f"{tuple(self.null.shape)}."
+            )
+        _no_nan(self.null, self.names, "null")
+
+    def p_values(self, statistics: Tensor) -> Tensor:
+        """p-values `(B, T)` of each statistic alone, of observed statistics `(B, T)`."""
+        rank, _ = self._ranks(self._checked(statistics))
+        return rank.double() / (1 + len(self.null))
+
+    def p_value(self, statistics: Tensor) -> Tensor:
+        """Combined p-values `(B,)` of observed statistics `(B, T)`."""
+        statistics = self._checked(statistics)
+        rank, above = self._ranks(statistics)
+        best = rank.amin(1)
+        ahead = above >= best[:, None]
+        levels, members, before = self._ties
+        first, last = torch.searchsorted(levels, best), torch.searchsorted(levels, best, right=True)
+        count = before[first]
+        # Simulations that would share the best rank, where the observation does not push them down.
+        for step in range(max((last - first).tolist(), default=0)):
+            group = (first + step).clamp(max=len(levels) - 1)
+            tied = (first + step < last) & (members[group] & ahead).any(1)
+            count = count + torch.where(tied, before[group + 1] - before[group], 0)
+        return (1 + count).double() / (1 + len(self.null))
+
+    def smallest(self, statistics: Tensor) -> tuple[str, ...]:
+        """The name of the statistic with the smallest p-value, the first of equals, B times."""
+        decided = self.p_values(statistics).argmin(1)
+        return tuple(self.names[index] for index in decided.tolist())
+
+    @cached_property
+    def _sorted(self) -> Tensor:
+        """Null statistics in increasing order, `(T, n)`, float64."""
+        return self.null.double().T.contiguous().sort(dim=1).values
+
+    @cached_property
+    def _ties(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Simulations grouped by their best rank among simulations and where they have it.
+
+        Returns:
+            Best ranks of the groups `(G,)`, increasing; whether each statistic has it, `(G, T)`;
+            and how many simulations are in earlier groups, `(G + 1,)`.
+        """
+        rank = self._ranks(self.null)[0] - 1  # that counts the simulation twice
+        best = rank.amin(1, keepdim=True)
+        groups, size = torch.cat([best, (rank == best).long()], dim=1).unique(
+            dim=0, return_counts=True
+        )
+        before = torch.cat([size.new_zeros(1), size.cumsum(0)])
+        return groups[:, 0].contiguous(), groups[:, 1:].bool(), before
+
+    def _ranks(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
+        """1 plus the simulations at least as large, and those strictly larger, both `(B, T)`."""
+        values, n = statistics.double().T.contiguous(), len(self.null)
+        below = torch.searchsorted(self._sorted, values)
+        not_above = torch.searchsorted(self._sorted, values, right=True)
+        return (1 + n - below).T, (n - not_above).T
+
+    def _checked(self, statistics: Tensor) -> Tensor:
+        if statistics.dim() != 2 or statistics.shape[1] != len(self.names):
+            raise ValueError(
+                f"statistics: expected shape (B, {len(self.names)}), one column for each of "
+                f"{', '.join(map(repr, self.names))}, got shape {tuple(statistics.shape)}. One "
+                "dataset is statistics[None], a batch of one."
+            )
+        return _no_nan(statistics, self.names, "statistics")
+
+
+def _no_nan(statistics: Tensor, names: tuple[str, ...], argument: str) -> Tensor:
+    """Statistics without NaN, which has no rank."""
+    bad = statistics.isnan()
+    if bad.any():
+        row, column = (int(i) for i in bad.nonzero()[0])
+        raise ValueError(
+            f"{argument}: expected numbers, got {int(bad.sum())} NaN (the first is "
+            f"{names[column]!r} of dataset {row}). Check that dataset and its summary."
+        )
+    return statistics
+
 
 KERNELS = ("wide", "local")
 REGRESSED = "regressed summary"
