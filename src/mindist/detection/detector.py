@@ -1,7 +1,7 @@
 r"""The default detector: two kernels and the summary itself, as one test of exact size.
 
-Each kernel gives the scaled and the Mahalanobis distance; then come the distance of the summary from
-simulated ones and its Mahalanobis distance from what the embedding says of it
+Each kernel gives the scaled and the Mahalanobis distance; then come the distance of the summary
+from simulated ones and its Mahalanobis distance from what the embedding says of it
 (`mindist.detection.statistics`). The last counts only for datasets of as many observations as the
 simulations have: how much an embedding says of a summary depends on that number.
 
