@@ -34,11 +34,9 @@ def read_observed(
         event_shape: The shape of one observation, `mds.event_shape` of a fitted estimator. An array
             is one dataset `(N, *event)` or many, `(B, N, *event)`, and without it only an array
             `(N,)` is clear. The columns of a table are reshaped to it.
-        key: Which array of a file that holds several; a list of them, or `"*"` for all, each of
-            which is one dataset (or many, if the event shape says so).
+        key: Which array of a file that holds several; or a list of them, or `"*"` for all.
         columns: Which columns of a table are the observation, by default all of numbers.
-        dataset: Which column of a table says to which dataset a row belongs; by default all rows
-            are one dataset.
+        dataset: Which column of a table names the dataset of a row; by default there is only one.
         missing: What to do about observations with a missing, NaN or infinite value: `"error"`, or
             `"drop"` to leave them out; the result says how many there were.
         max_bytes: How much data a file may say that it holds, which can be far more than its size.

@@ -226,7 +226,7 @@ class _Build:
         if "embedding" not in store.header:
             with one_core(), borrowed_globals():
                 config, tensors = self.mds.choose_embedding(*pilot).state()
-                tensors = {name: value.cpu() for name, value in tensors.items()}
+                tensors = {name: value.detach().cpu() for name, value in tensors.items()}
                 dim = self._make(store.path, config, tensors)(pilot[0][:1]).shape[1]
             store.set_embedding(config, tensors, dim)
         embed = self._make(store.path, *store.embedding())

@@ -140,17 +140,17 @@ class Schema:
             found["z_bar"] = Layout((self.num, None), self.chunk, "float32")
         return found
 
+    @staticmethod
+    def file(name: str, index: int, dim: int = 2) -> str:
+        """Return where in the bank a chunk of an array with `dim` axes is, such as theta/c.7.0."""
+        return f"{name}/c.{index}" + ".0" * (dim - 1)
+
     def files(self, keep: str, index: int) -> list[str]:
         """Return the files of a chunk; mean embeddings come later."""
         arrays = self.layouts(keep)
         if index >= self.pilot_chunks:
             arrays.pop("pilot", None)
-        return sorted(file_of(name, index, len(own.shape)) for name, own in arrays.items())
-
-
-def file_of(name: str, index: int, dim: int = 2) -> str:
-    """Return where in the bank a chunk of an array with `dim` axes is, such as theta/c.7.0."""
-    return f"{name}/c.{index}" + ".0" * (dim - 1)
+        return sorted(self.file(name, index, len(own.shape)) for name, own in arrays.items())
 
 
 class SimulationError(RuntimeError):
@@ -227,7 +227,7 @@ def check_record(folder: Path, index: int, record: Any, schema: Schema, keep: st
     own, (first, last) = Record(folder / "zarr.json", record), schema.span(index)
     own.checked("rows", str([first, last]), lambda v: v == [first, last])
     needed, files = set(schema.files(keep, index)), own.part("files")
-    if not needed <= set(files.values) <= needed | {file_of("z_bar", index)}:
+    if not needed <= set(files.values) <= needed | {schema.file("z_bar", index)}:
         raise own.refuse("files", f"the files {', '.join(sorted(needed))}")
     for name in files.values:
         files.part(name).whole("bytes", most=2**40)

@@ -27,14 +27,7 @@ from mindist import checks, storage
 from mindist.simulation.calls import NumPy
 from mindist.simulation.chunk import Chunk
 from mindist.simulation.limited import need
-from mindist.simulation.schema import (
-    MAX_CHUNK_BYTES,
-    Layout,
-    Schema,
-    check_header,
-    check_record,
-    file_of,
-)
+from mindist.simulation.schema import MAX_CHUNK_BYTES, Layout, Schema, check_header, check_record
 from mindist.storage import damaged, digest, room_for
 
 KIND, FORMAT_VERSION = "mindist simulation bank", 1
@@ -307,17 +300,14 @@ class Store:
     def embedded(self, index: int) -> bool:
         """Return whether a chunk has its mean embeddings."""
         files = self.records[index]["files"]
-        return "embedding" in self.header and file_of("z_bar", index) in files
+        return "embedding" in self.header and self.schema.file("z_bar", index) in files
 
     def embedding(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Read the plain values and tensors of the embedding, once it is chosen."""
         facts, folder = self.header["embedding"], self.path / "embedding"
         tensors = {name: _read_tensor(folder / name) for name in facts["names"]}
         if _tensors_digest(tensors) != facts["sha256"]:
-            raise ValueError(
-                f"path: the tensors in {folder} are damaged: their checksum does not match. "
-                "Restore them from a copy, or simulate to another folder."
-            )
+            raise damaged(folder, "it has other tensors: their checksum does not match")
         return facts["config"], tensors
 
 
@@ -359,7 +349,7 @@ class Writer(Store):
                 said = f"chunk {index} is damaged ({why}); it is simulated again."
                 checks.warn_user(f"{self.path}: {said}")
             _remove(folder)
-            for file in (*self.schema.files(self.keep, index), file_of("z_bar", index)):
+            for file in (*self.schema.files(self.keep, index), self.schema.file("z_bar", index)):
                 _remove(self.path / file)
 
     def write(self, chunk: Chunk) -> None:
@@ -389,7 +379,7 @@ class Writer(Store):
             shutil.rmtree(folder, ignore_errors=True)
             write_group(folder, {"what": "tensors of the embedding"})
             for name, value in tensors.items():
-                plain = _plain(value)
+                plain = value.numpy()
                 _create(folder / name, plain.shape, plain.dtype)[...] = plain
             layout = Layout((self.schema.num, dim), self.schema.chunk, "float32")
             _create_rows(self.path / "z_bar", layout)
@@ -405,7 +395,7 @@ class Writer(Store):
         """Write a chunk of an array; return its file, with size and checksum."""
         first, last = self.schema.span(index)
         self.handle(name)[first:last] = value
-        file = file_of(name, index, value.ndim)
+        file = self.schema.file(name, index, value.ndim)
         with open(self.path / file, "rb") as written:
             os.fsync(written.fileno())
             content = written.read()
@@ -424,10 +414,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _plain(value: Tensor) -> NumPy:
-    return value.detach().cpu().contiguous().numpy()
-
-
 def _read_tensor(folder: Path) -> Tensor:
     """Read a small array, such as feature weights."""
     array = _open(folder, "r")
@@ -441,6 +427,6 @@ def _read_tensor(folder: Path) -> Tensor:
 
 def _tensors_digest(tensors: dict[str, Tensor]) -> str:
     """Return a checksum of named tensors: names, types, shapes and bytes."""
-    plain = {name: _plain(tensors[name]) for name in sorted(tensors)}
-    facts = [[name, str(v.dtype), list(v.shape), digest(v.tobytes())] for name, v in plain.items()]
+    plain = [(name, value.numpy()) for name, value in sorted(tensors.items())]
+    facts = [[name, str(v.dtype), list(v.shape), digest(v.tobytes())] for name, v in plain]
     return digest(storage.canonical(facts))
