@@ -11,7 +11,6 @@ from mindist.tasks import GaussianTask, OrnsteinUhlenbeckTask
 from mindist_paper.baselines import METHODS, train_method
 from mindist_paper.baselines.method import Method, Options, SpikeAndSlab, Training
 from mindist_paper.baselines.npe import checkpoint_path
-from mindist_paper.baselines.npe_rs import penalised_loss, trainable_copy
 from mindist_paper.baselines.rnpe import Chains, LatentPrior, sample_latents, split_r_hat
 from mindist_paper.evaluation.metrics import rmse
 
@@ -170,18 +169,13 @@ def test_latent_summaries_return_to_the_clean_region_on_oup():
     rnpe = train_method("rnpe", task, theta, x, Options(training=training))
     s, clean = task.summary(x), x[:20]
     x_obs = task.contaminate(clean, 0.1, generator=torch.Generator().manual_seed(2))
-    latents = rnpe.latents(x_obs, 8)
 
     def distance(values):
         return ((values - task.summary(clean)) / s.std(0)).norm(dim=-1)
 
-    margin = 0.1 * s.std(0)
-    inside = (latents > s.amin(0) - margin) & (latents < s.amax(0) + margin)
     assert distance(task.summary(x_obs)).median() > 10
     assert distance(rnpe.used_summary(x_obs)).median() < 3
-    assert inside.all(-1).double().mean() > 0.95
-    assert split_r_hat(latents).amax(-1).median() < 1.2
-    assert rnpe.sample_batched((50,), x_obs, seed=0).shape == (50, 20, 2)
+    assert split_r_hat(rnpe.latents(x_obs, 8)).amax(-1).median() < 1.2
 
 
 def test_npe_or_is_within_20_percent_of_the_anchors(outlier_removal):
@@ -228,25 +222,6 @@ def test_the_decoder_variant_agrees_with_random_features_and_kl_is_not_robust(si
         assert error[robust].mean() < 0.85 * plain.mean()
     # The likelihood minds the outliers as much as the sample mean does, as the paper says.
     assert error["mds-kl"].mean() == pytest.approx(float(plain.mean()), rel=0.2)
-
-
-def test_the_penalty_is_the_mmd_of_summaries(npe):
-    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(200, 2))
-    with pytest.raises(ValueError, match="npe: NPE-RS trains the summary"):
-        trainable_copy(npe)
-    theta, x = simulate(20, 3)
-
-    def loss(x_obs, penalty):
-        with torch.no_grad():
-            estimator = npe.posterior.posterior_estimator
-            return penalised_loss(network, estimator, (theta, x, x_obs), penalty)
-
-    losses = [loss(x, penalty) for penalty in (0.0, 1.0)]
-    torch.testing.assert_close(*losses, atol=1e-5, rtol=0)  # the MMD of a sample from itself
-    apart = [loss(x + 99, penalty) for penalty in (0.0, 1.0, 3.0)]
-    first, second = apart[1] - apart[0], apart[2] - apart[0]
-    assert 0.5 < float(first) < 2
-    torch.testing.assert_close(second, 3 * first, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.slow

@@ -142,21 +142,13 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
         assert [path.name for path in folder.iterdir()] == [name]
 
 
-def frame(*, task="gaussian", case="cluster 20%", epsilon=0.2, **errors):
+def frame(*, epsilon=0.2, **errors):
     """Rows of several methods, each with the same number of datasets."""
     return pd.DataFrame(
-        {
-            "task": task,
-            "case": case,
-            "epsilon": epsilon,
-            "method": method.replace("_", "-"),
-            "seed": 0,
-            "dataset": i,
-            "rmse": value,
-        }
+        {"method": method.replace("_", "-"), "dataset": i, "rmse": value}
         for method, values in errors.items()
         for i, value in enumerate(values)
-    )
+    ).assign(task="gaussian", case="cluster 20%", epsilon=epsilon, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,8 @@ SLOPE = {"npe": 1.0, "npe-or": 0.0, "mds": 0.5, "oracle": 0.0}
 SPREAD = np.array([-0.02, 0.0, 0.02])  # three datasets: standard deviation .02
 ERROR = 0.02 / math.sqrt(3)
 ANCHORS = {"rmse": {"npe": {0.0: 0.097, 0.1: 0.173}, "mds": {0.2: 0.147}}}
-PANELS = [
-    statistics.Panel("rmse", title="Error"),
-    statistics.Panel("detected", title="Detection"),
-    statistics.Panel("coverage"),
-    statistics.Panel("posterior"),
-    statistics.Panel("images"),
-    statistics.Panel("trajectories"),
-]
+PANELS = [statistics.Panel("rmse", title="Error"), statistics.Panel("detected", title="Detection")]
+PANELS += [statistics.Panel(metric) for metric in ("coverage", *statistics.MATERIAL)]
 
 
 def make_rows(seeds=(0,)):
@@ -35,34 +29,23 @@ def make_rows(seeds=(0,)):
     return pd.DataFrame(
         {
             "method": method,
-            "method_options": "{}",
             "epsilon": epsilon,
-            "delta": 3.0,
-            "num_obs": 100,
             "seed": seed,
             "dataset": dataset,
             "rmse": BASE[method] + SLOPE[method] * epsilon + spread + 0.01 * seed,
-            "coverage_50": 0.5,
-            "coverage_80": 0.8,
             "coverage_90": float(dataset > 0),
-            "coverage_95": 1.0,
             "detected": (dataset <= 10 * epsilon) if method == "mds" else None,
         }
         for method in BASE
         for epsilon in EPSILONS
         for seed in seeds
         for dataset, spread in enumerate(SPREAD)
-    )
+    ).assign(method_options="{}", coverage_50=0.5, coverage_80=0.8, coverage_95=1.0)
 
 
 @pytest.fixture
 def rows():
     return make_rows()
-
-
-@pytest.fixture
-def axes():
-    return Figure().subplots()
 
 
 def material(panel):
@@ -114,7 +97,8 @@ def test_every_method_has_a_colour_a_marker_and_a_label_of_its_own():
         assert len(set(values)) == len(values)
 
 
-def test_curves_have_the_means_labels_and_colours(rows, axes):
+def test_curves_have_the_means_labels_and_colours(rows):
+    axes = Figure().subplots()
     curves.plot_curves(axes, rows, "rmse", anchors=ANCHORS["rmse"])
     drawn = {bars.get_label(): bars[0].get_data() for bars in axes.containers}
     assert list(drawn) == ["NPE", "NPE-OR", "MDS (default)", "oracle summary"]

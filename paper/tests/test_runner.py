@@ -27,10 +27,7 @@ from mindist_paper.experiments.beyond import DECODERS, VARIANTS
 
 BANK = BankSpec("gaussian", 400, {"num_obs": 20})
 TRAINING = {"density_estimator": "mdn", "max_num_epochs": 2}
-TESTS = [
-    TestSpec(epsilon, num=5, num_samples=40, num_predictive=20, keep_samples=10)
-    for epsilon in (0.0, 0.3)
-]
+TESTS = [TestSpec(e, num=5, num_samples=40, num_predictive=20, keep_samples=10) for e in (0.0, 0.3)]
 
 
 def cells_of(*methods, bank=BANK, tests=TESTS, **more):

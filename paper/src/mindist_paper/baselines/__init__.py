@@ -36,12 +36,10 @@ def train_method(
     theta: Tensor,
     x: Tensor | Iterable[Tensor],
     options: Options | None = None,
-    *,
-    s: Tensor | None = None,
 ) -> Method:
     """Train one of the methods on simulations."""
     builder = METHODS[checks.choice(name, tuple(METHODS), "name")]
-    return builder(task, Simulations(theta, x, s), Options() if options is None else options)
+    return builder(task, Simulations(theta, x), Options() if options is None else options)
 
 
 __all__ = ["METHODS", "Method", "Options", "Training", "train_method"]

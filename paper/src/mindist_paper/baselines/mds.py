@@ -16,6 +16,8 @@ from mindist.tasks import Task
 from mindist_paper.baselines.method import Options, Simulations, one_dataset
 from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
 
+Train = Callable[[Task, Simulations, Options], NeuralPosterior]
+
 
 class MinimumDistanceMethod:
     """A `RobustPosterior`, queried like every other method."""
@@ -89,7 +91,7 @@ def train_minimum_distance(
     options: Options,
     *,
     variant: str,
-    train: Callable[[Task, Simulations, Options], NeuralPosterior] = train_neural_posterior,
+    train: Train = train_neural_posterior,
 ) -> MinimumDistanceMethod:
     """Train a posterior, or take the one of the options, and fit the estimator beside it."""
     npe = train(task, data, options)

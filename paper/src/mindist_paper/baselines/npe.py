@@ -80,15 +80,8 @@ def train_noisy_posterior(task: Task, data: Simulations, options: Options) -> Ne
     noise = options.error_model.noise(tuple(s.shape), generator).to(s.device)
     y = (s.double() + standardise.scale * noise).float()
     with quiet("Data has extreme outliers"):  # which is what the slab is for
-        posterior = train_npe(
-            task.prior,
-            data.theta,
-            y,
-            embedding_net=Squash(standardise),
-            z_score_x="none",
-            seed=options.seed,
-            **vars(options.training),
-        )
+        how: dict[str, Any] = {**vars(options.training), "seed": options.seed, "z_score_x": "none"}
+        posterior = train_npe(task.prior, data.theta, y, embedding_net=Squash(standardise), **how)
     return NeuralPosterior(posterior, summary, task.event_shape)
 
 
@@ -106,12 +99,9 @@ def train_pfn_posterior(task: Task, data: Simulations, options: Options) -> Neur
     s = data.summaries(summary, task_summary=options.npe is None)
     device = str(s.device)
     regressor = {"model_path": str(path), "n_estimators": 1, "softmax_temperature": 1.0}
-    build: Any = posterior_nn(
-        "tabpfn",
-        z_score_theta="none",
-        z_score_x="none",
-        regressor_init_kwargs={**regressor, "device": device},
-    )
+    regressor = {**regressor, "device": device}
+    raw = {"z_score_theta": "none", "z_score_x": "none"}
+    build: Any = posterior_nn("tabpfn", regressor_init_kwargs=regressor, **raw)
     own = {"device": device, "tracker": NoTracker(), "show_progress_bars": False}
     inference = NPE_PFN(task.prior, density_estimator=build, **own)
     with quiet(*HARMLESS, stdout=True):

@@ -27,6 +27,7 @@ from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
 # to zero instead. Over 40 epochs of 5,000 simulations the RMSE has settled (docs/baselines.md).
 EPOCHS, LEARNING_RATE = 40, 2e-3
 GRADIENT_NORM = 5.0  # sbi's
+Batch = tuple[Tensor, Tensor, Tensor]  # parameters, simulated datasets, observed datasets
 SMALLEST = 1e-6  # bandwidth, where all summaries of a batch coincide
 
 
@@ -68,9 +69,7 @@ def trainable_copy(npe: NeuralPosterior) -> tuple[nn.Module, Any]:
     return summary, posterior
 
 
-def penalised_loss(
-    summary: nn.Module, estimator: Any, batch: tuple[Tensor, Tensor, Tensor], penalty: float
-) -> Tensor:
+def penalised_loss(summary: nn.Module, estimator: Any, batch: Batch, penalty: float) -> Tensor:
     """Return the loss of a batch of parameters, simulated datasets and observed datasets."""
     theta, x, x_obs = batch
     s, s_obs = summary(x), summary(x_obs)
@@ -84,11 +83,7 @@ def penalised_loss(
 
 @torch.enable_grad()
 def fit(
-    summary: nn.Module,
-    estimator: Any,
-    data: tuple[Tensor, Tensor, Tensor],
-    training: Training,
-    penalty: float,
+    summary: nn.Module, estimator: Any, data: Batch, training: Training, penalty: float
 ) -> None:
     """Train both networks by Adam on the penalised loss; the step size falls to zero."""
     theta, x, x_obs = data

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from sbi.inference import MarginalTrainer
-from torch import Tensor
+from torch import Generator, Tensor
 
 from mindist import checks
 from mindist.decoders.ridge import Standardiser
@@ -123,17 +123,12 @@ class _Sampler:
 
 @torch.no_grad()
 def sample_latents(
-    prior: LatentPrior,
-    error: SpikeAndSlab,
-    y: Tensor,
-    num_draws: int,
-    chains: Chains,
-    generator: torch.Generator,
+    prior: LatentPrior, error: SpikeAndSlab, y: Tensor, num: int, chains: Chains, source: Generator
 ) -> Tensor:
     """Draw from p(x given y) for a batch of observed summaries."""
-    sampler = _Sampler(prior, error, y, generator)
+    sampler = _Sampler(prior, error, y, source)
     state, kept = sampler.start(chains.num_chains), []
-    for cycle in range(1, chains.warm_up + num_draws * chains.thin + 1):
+    for cycle in range(1, chains.warm_up + num * chains.thin + 1):
         for _ in range(PRIOR_STEPS):
             state = sampler.prior_step(state)
         state = sampler.walk_step(sampler.error_step(state))
@@ -159,16 +154,11 @@ class LatentSummaryPosterior(SummaryQueries):
     """A neural posterior, averaged over latent summaries."""
 
     def __init__(
-        self,
-        npe: NeuralPosterior,
-        prior: LatentPrior,
-        standardise: Standardiser,
-        error_model: SpikeAndSlab,
-        seed: int = 0,
+        self, npe: NeuralPosterior, prior: LatentPrior, standardise: Standardiser, options: Options
     ) -> None:
         super().__init__(npe.posterior, npe.summary, npe.event_shape)
-        self.prior, self.standardise, self.error_model = prior, standardise, error_model
-        self.chains, self.seed = Chains(), seed
+        self.prior, self.standardise, self.error_model = prior, standardise, options.error_model
+        self.chains, self.seed = Chains(), options.seed
 
     def latents(self, x: Array, num_draws: int = USED_DRAWS, *, seed: int = 0) -> Tensor:
         """Draw latent summaries `(T, C, B, d_s)` of datasets."""
@@ -232,4 +222,4 @@ def train_latent_summary_posterior(
     with seeded(options.seed, s.device), torch.no_grad():
         pool = flow.sample((POOL,)).double()
         prior = LatentPrior(log_prob, pool, log_prob(pool))
-    return LatentSummaryPosterior(npe, prior, standardise, options.error_model, options.seed)
+    return LatentSummaryPosterior(npe, prior, standardise, options)

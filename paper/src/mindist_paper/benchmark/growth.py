@@ -219,11 +219,7 @@ class Line:
 SWEEPS: Mapping[str, tuple[tuple[str, ...], Setting, bool]] = {
     "simulations": (("fit",), Setting(observations=10), True),
     "observations": (("fit", "detect", "adapt"), Setting(simulations=400, datasets=4), False),
-    "dimension": (
-        ("fit", "detect", "adapt"),
-        Setting(simulations=500, observations=50, datasets=50),
-        False,
-    ),
+    "dimension": (("fit", "detect", "adapt"), Setting(500, 50, datasets=50), False),
     "features": (("fit", "detect", "adapt"), Setting(datasets=50), False),
     "datasets": (("detect", "adapt"), Setting(observations=20), True),
 }

@@ -70,17 +70,11 @@ def _decoder_rows(material: Material, name: str) -> list[Row]:
     ours, theirs = (held_out_errors(fitted[key], data) for key in ("ridge", "MLP"))
     value = float(ours.mean() / theirs.mean())
     error = 2 * float((ours - value * theirs).std() / theirs.mean()) / len(ours) ** 0.5
+    measure = "held-out error, ridge / literal MLP"
+    note = f"mean squared distance on {len(ours):,} other datasets, two standard errors"
     return [
         ratio_row(what, times, "literal MLP", "ridge", at_least(10)),
-        Row(
-            what,
-            "held-out error, ridge / literal MLP",
-            value,
-            value - error,
-            value + error,
-            at_most(1),
-            note=f"mean squared distance on {len(ours):,} other datasets, two standard errors",
-        ),
+        Row(what, measure, value, value - error, value + error, at_most(1), note=note),
     ]
 
 

@@ -69,9 +69,8 @@ def task_cells(
     task: str, profile: str, num_seeds: int, recipes: Sequence[Recipe], tests: Sequence[TestSpec]
 ) -> list[Cell]:
     """Return recipes, trained as the task's experiments train them, on tests of one task."""
-    training = (
-        profiles.MEAN_TRAINING[profile] if task == "gaussian" else SIZES[profile][task].training
-    )
+    own = SIZES[profile][task].training
+    training = profiles.MEAN_TRAINING[profile] if task == "gaussian" else own
     banks = [bank(task, profile, seed) for seed in range(num_seeds)]
     return product(banks, [replace(r, training=training) for r in recipes], tests)
 
@@ -119,10 +118,8 @@ def ablation_cells(profile: str, num_seeds: int) -> list[Cell]:
     for task in tasks_of(profile):
         # Only SIR is made for an epsilon of 1: every trajectory reported late.
         more = (1.0,) if task == "sir" and profile != "smoke" else ()
-        tests = [
-            lean(own_setting(task, profile, e))
-            for e in (*profiles.ABLATION_EPSILONS[profile], *more)
-        ]
+        epsilons = (*profiles.ABLATION_EPSILONS[profile], *more)
+        tests = [lean(own_setting(task, profile, e)) for e in epsilons]
         cells += task_cells(task, profile, num_seeds, [*recipes, Recipe("mds-rf")], tests)
     return cells
 
@@ -196,10 +193,8 @@ def outlier_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Return the default on four tasks: the cells of their own experiments."""
     cells: list[Cell] = []
     for task in claims.NAMES:
-        epsilons = (
-            profiles.MEAN_EPSILONS[profile] if task == "gaussian" else profiles.EPSILONS[profile]
-        )
-        tests = [own_setting(task, profile, epsilon) for epsilon in epsilons]
+        epsilons = profiles.MEAN_EPSILONS if task == "gaussian" else profiles.EPSILONS
+        tests = [own_setting(task, profile, epsilon) for epsilon in epsilons[profile]]
         cells += task_cells(task, profile, num_seeds, [Recipe("mds")], tests)
     return cells
 

@@ -89,9 +89,8 @@ def detection_cells(profile: str, num_seeds: int) -> list[Cell]:
         setting("gaussian", profile, epsilon, {"delta": delta}, num=num, **bare)
         for epsilon, delta in pairs
     ]
-    return compare(
-        "gaussian", profiles.MINIMUM_DISTANCE, profile, num_seeds, tests, learned_summary=True
-    )
+    methods = profiles.MINIMUM_DISTANCE
+    return compare("gaussian", methods, profile, num_seeds, tests, learned_summary=True)
 
 
 def by_size(
@@ -113,9 +112,8 @@ def by_size(
 
 def pfn_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Run TabPFN alone and behind MDS (RF), on few datasets: a query takes a second."""
-    epsilons = {"smoke": (0.2,), "quick": (0.0, 0.2), "paper": profiles.GAUSSIAN_EPSILONS["paper"]}[
-        profile
-    ]
+    few_epsilons = {"smoke": (0.2,), "quick": (0.0, 0.2)}
+    epsilons = few_epsilons.get(profile, profiles.GAUSSIAN_EPSILONS[profile])
     deltas = {"smoke": (), "quick": (5.0,), "paper": (1.0, 2.0, 4.0, 5.0)}[profile]
     samples = profiles.PFN_SAMPLES[profile]
     few = {"num": profiles.PFN_DATASETS[profile], "num_samples": samples, "num_predictive": samples}
@@ -128,13 +126,10 @@ def pfn_cells(profile: str, num_seeds: int) -> list[Cell]:
 
 def mean_cells(profile: str, num_seeds: int) -> list[Cell]:
     """Run all methods that need no training of their own, by epsilon."""
-    tests = [
-        setting("gaussian", profile, e, {"delta": 3.0}) for e in profiles.MEAN_EPSILONS[profile]
-    ]
+    epsilons, training = profiles.MEAN_EPSILONS[profile], profiles.MEAN_TRAINING[profile]
+    tests = [setting("gaussian", profile, e, {"delta": 3.0}) for e in epsilons]
     banks = [bank("gaussian", profile, seed) for seed in range(num_seeds)]
-    return profiles.product(
-        banks, [Recipe(m, profiles.MEAN_TRAINING[profile]) for m in MEAN], tests
-    )
+    return profiles.product(banks, [Recipe(m, training) for m in MEAN], tests)
 
 
 def no_checkpoint() -> str | None:
@@ -172,8 +167,7 @@ ENTRIES = (
     Experiment(
         name="figure1",
         title="A fifth of the observations shifted by 8 units",
-        shows="data, summaries and posterior of one contaminated dataset, before and after "
-        "adaptation",
+        shows="data, summaries and posterior of one contaminated dataset, before and after",
         source="Figure 1",
         cells=figure1_cells,
         panels=panels(["rmse", "reference_mmd", "summary_distance"]),
@@ -188,8 +182,7 @@ ENTRIES = (
     Experiment(
         name="gaussian",
         title="Gaussian task by contaminated fraction (δ = 3)",
-        shows="all methods by epsilon: posterior MMD, RMSE, predictive MMD, coverage, four "
-        "posteriors",
+        shows="all methods by epsilon: posterior MMD, RMSE, predictive MMD, coverage, samples",
         source="Figure 3 right; appendix Gaussian Task",
         cells=sweep(ALL, "epsilon"),
         prepare=best_penalty,
@@ -267,8 +260,7 @@ ENTRIES = (
     Experiment(
         name="detection",
         title="Detection of misspecification: size and power",
-        shows="rejection rate on clean data by level, and on contaminated data by epsilon and by "
-        "delta",
+        shows="rejection rate on clean data by level, on contaminated data by epsilon and delta",
         source="appendix Detecting Model Misspecification",
         cells=detection_cells,
         prepare=detection_rows,
@@ -316,8 +308,7 @@ ENTRIES = (
     Experiment(
         name="npe-pfn",
         title="A tabular foundation model as the posterior",
-        shows="MDS makes NPE-PFN robust without touching it: posterior MMD, RMSE, predictive, "
-        "coverage",
+        shows="MDS makes NPE-PFN robust without touching it: MMDs, RMSE, coverage",
         source="appendix NPE with Tabular Foundation Models",
         cells=pfn_cells,
         panels=[

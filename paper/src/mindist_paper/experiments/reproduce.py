@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class Request:
     everything: bool = False  # Whether `all` was asked for, which ends in a page
 
     def command(self, name: str) -> str:
-        """Return a command line that gives the results of one experiment, or of all."""
+        """Return a command line that gives the results of one entry, or of all."""
         words = ["mindist", "reproduce", name, "--profile", self.profile]
         words += ["--seeds", str(self.seeds), "--workers", str(self.workers)]
         if not self.out.is_absolute() and self.out != default_folder(self.profile):
@@ -81,7 +82,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one experiment."""
+    """What became of one entry."""
 
     section: page.Section  # Its part of the page
     folder: Path | None  # Where its files are; None where it was skipped
@@ -165,32 +166,30 @@ def as_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def run_experiment(
-    experiment: Experiment, request: Request, store: Store, *, progress: bool
-) -> Result:
-    """Compute, draw and write one experiment."""
-    reason = None if experiment.unavailable is None else experiment.unavailable()
+def run_experiment(entry: Experiment, request: Request, store: Store, *, progress: bool) -> Result:
+    """Compute, draw and write one entry."""
+    reason = None if entry.unavailable is None else entry.unavailable()
     if reason is not None:
-        section = replace(bare_section(experiment, request), verdict=f"Not run: {reason}")
+        section = replace(bare_section(entry, request), verdict=f"Not run: {reason}")
         return Result(section, None, reason)
     start = time.perf_counter()
-    cells = distinct(experiment.cells(request.profile, request.seeds))
+    cells = distinct(entry.cells(request.profile, request.seeds))
     reused = sum((store.cells / f"{cell.address}.parquet").exists() for cell in cells)
-    rows = compute(experiment, cells, request, store, progress=progress)
-    shown = rows if experiment.prepare is None else experiment.prepare(rows)
-    anchors = experiment.anchors if anchors_hold(cells) else {}
-    folder = request.out / experiment.name
-    losses, lost_tables = table.panel_losses(experiment.panels, shown)
+    rows = compute(entry, cells, request, store, progress=progress)
+    shown = rows if entry.prepare is None else entry.prepare(rows)
+    anchors = entry.anchors if anchors_hold(cells) else {}
+    folder = request.out / entry.name
+    losses, lost_tables = table.panel_losses(entry.panels, shown)
     section = replace(
-        bare_section(experiment, request),
-        figure=draw(experiment, cells, shown, anchors, request, store),
-        alt=figures.describe_figure(experiment.panels, shown),
-        tables=table.experiment_tables(experiment.panels, shown, anchors),
-        verdict="" if experiment.verdict is None else experiment.verdict(shown),
+        bare_section(entry, request),
+        figure=draw(entry, cells, shown, anchors, request, store),
+        alt=figures.describe_figure(entry.panels, shown),
+        tables=table.experiment_tables(entry.panels, shown, anchors),
+        verdict="" if entry.verdict is None else entry.verdict(shown),
         losses=losses,
         seconds=time.perf_counter() - start,
     )
-    settings = configuration(experiment, request, cells, reused, section)
+    settings = configuration(entry, request, cells, reused, section)
     if reused == len(cells):  # drawn again: time and command are those of the run that computed it
         before = read_json(folder / "config.json")
         told = ("command", "seconds", "workers", "cores", "cells_already_stored")
@@ -204,17 +203,17 @@ def run_experiment(
 
 
 def compute(
-    experiment: Experiment, cells: Sequence[Cell], request: Request, store: Store, *, progress: bool
+    entry: Experiment, cells: Sequence[Cell], request: Request, store: Store, *, progress: bool
 ) -> Rows:
     """Return the rows of the experiment's cells, or its own."""
-    if experiment.own_rows is None:
+    if entry.own_rows is None:
         return run(cells, store, request.workers, progress=progress)
     sizes = asdict(THEOREM_SIZES[request.profile])
-    key = [RESULTS_VERSION, experiment.name, sizes, request.seeds, METHOD_VERSIONS]
+    key = [RESULTS_VERSION, entry.name, sizes, request.seeds, METHOD_VERSIONS]
     address = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     rows = store.find(address)
     if rows is None:
-        rows = experiment.own_rows(request.profile, request.seeds)
+        rows = entry.own_rows(request.profile, request.seeds)
         store.write(address, rows)
     return rows
 
@@ -226,24 +225,15 @@ def anchors_hold(cells: Sequence[Cell]) -> bool:
 
 
 def draw(
-    experiment: Experiment,
-    cells: Sequence[Cell],
-    shown: Rows,
-    anchors: Any,
-    request: Request,
-    store: Store,
+    entry: Experiment, cells: list[Cell], shown: Rows, anchors: Any, request: Request, store: Store
 ) -> Path:
     """Write the figure as PNG and SVG, and return the path of the second."""
-    stem = request.out / experiment.name / "figure"
-    if experiment.illustration == "figure1":
+    stem = request.out / entry.name / "figure"
+    if entry.illustration == "figure1":
         return draw_figure1(request.profile, stem)
-    figure = figures.draw_figure(
-        experiment.panels,
-        shown,
-        title=experiment.title,
-        anchors=anchors,
-        material=lambda panel: material(panel, cells, store),
-    )
+    find = partial(material, cells=cells, store=store)
+    title = entry.title
+    figure = figures.draw_figure(entry.panels, shown, title=title, anchors=anchors, material=find)
     return figures.save_png_and_svg(figure, stem)[1]
 
 
@@ -294,24 +284,20 @@ def posteriors(cells: Sequence[Cell], store: Store) -> figures.Posteriors | None
     return figures.Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
 
 
-def bare_section(experiment: Experiment, request: Request) -> page.Section:
+def bare_section(entry: Experiment, request: Request) -> page.Section:
     """Return what is known of an experiment before it ran."""
-    shows = experiment.shows[:1].upper() + experiment.shows[1:] + "."
+    shows = entry.shows[:1].upper() + entry.shows[1:] + "."
     return page.Section(
-        name=experiment.name,
-        title=experiment.title,
-        shows=" ".join([shows, *experiment.notes]),
-        source=experiment.source,
-        command=request.command(experiment.name),
+        name=entry.name,
+        title=entry.title,
+        shows=" ".join([shows, *entry.notes]),
+        source=entry.source,
+        command=request.command(entry.name),
     )
 
 
 def configuration(
-    experiment: Experiment,
-    request: Request,
-    cells: Sequence[Cell],
-    reused: int,
-    section: page.Section,
+    entry: Experiment, request: Request, cells: list[Cell], reused: int, section: page.Section
 ) -> dict[str, Any]:
     """Return everything that says how the results came about, without names of hosts or folders."""
 
@@ -321,8 +307,8 @@ def configuration(
     options = [cell.bank.options for cell in cells]
     molecules = {str(own["molecule"]) for own in options if "molecule" in own}
     return {
-        "experiment": experiment.name,
-        "source": experiment.source,
+        "experiment": entry.name,
+        "source": entry.source,
         "command": section.command,
         "profile": request.profile,
         "seeds": request.seeds,
@@ -334,8 +320,8 @@ def configuration(
         "cells": len(cells),
         "cells_already_stored": reused,
         "verdict": section.verdict,
-        "notes": list(experiment.notes),
-        "published_values": experiment.anchors_source if anchors_hold(cells) else "",
+        "notes": list(entry.notes),
+        "published_values": entry.anchors_source if anchors_hold(cells) else "",
         "molecules": sorted(MOLECULES[m] for m in molecules),
         "banks": different([cell.bank for cell in cells]),
         "recipes": different([cell.recipe for cell in cells]),

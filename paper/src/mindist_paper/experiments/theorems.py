@@ -293,16 +293,15 @@ def _gaps() -> Iterator[dict[str, Any]]:
         for epsilon in GAP_EPSILONS:
             moved = (target.contaminated(epsilon, (y, 0.0)) for y in GAP_OUTLIERS)
             slopes = [theory.divergence(s, theory.minimum(t)) / epsilon for t in moved]
+            largest = {"outlier": GAP_OUTLIERS[np.argmax(slopes)], "kl_slope": max(slopes)}
+            where = {"gap": gap, "epsilon": epsilon, "small_epsilon": epsilon}
             yield {
-                "part": "gap",
+                **GAP,
                 "method": "mds-exact",
-                "outlier": GAP_OUTLIERS[slopes.index(max(slopes))],
-                "epsilon": epsilon,
-                "small_epsilon": epsilon,
-                "gap": gap,
-                "kl_slope": max(slopes),
                 "seed": 0,
                 "dataset": 0,
+                **where,
+                **largest,
                 **shape,
             }
 
@@ -395,8 +394,7 @@ ENTRIES = (
     Experiment(
         name="robustness",
         title="Theorem 4.1: how far one outlier moves the posterior",
-        shows="slope of KL in epsilon by outlier position; where a singular Hessian voids the "
-        "bound",
+        shows="slope of KL in epsilon by outlier; where a singular Hessian voids the bound",
         source="Theorem 4.1, appendix Assumptions",
         own_rows=lambda profile, seeds: robustness_rows(THEOREM_SIZES[profile], seeds),
         prepare=lambda rows: rows.assign(kl_slope=rows.kl_slope.clip(lower=FLOOR)),
@@ -421,8 +419,7 @@ ENTRIES = (
     Experiment(
         name="consistency",
         title="Theorem 4.2: the posterior at s* concentrates",
-        shows="error, spread and coverage of the exact posterior at s* on clean data, N up to "
-        "3,000",
+        shows="error, spread and coverage of the exact posterior at s* on clean data, by N",
         source="Theorem 4.2",
         own_rows=lambda profile, seeds: consistency_rows(THEOREM_SIZES[profile], seeds),
         panels=[

@@ -212,8 +212,7 @@ ENTRIES = (
     Experiment(
         name="initialisation",
         title="Where the search starts (OUP, MDS (RF))",
-        shows="four starts of the paper and ours, spread over perturbed starts, one start against "
-        "ten",
+        shows="the paper's four starts and ours, spread over perturbed ones, one against ten",
         source="appendix Optimization Sensitivity Ablation",
         cells=initialisation_cells,
         prepare=initialisation_rows,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
-from mindist_paper.report.statistics import Point, Rows, by_level, summarise
+from mindist_paper.report.statistics import Point, Published, Rows, by_level, summarise
 from mindist_paper.report.style import metric_label, quantity_label, series_styles, text
 
 PUBLISHED = "published value"  # Legend entry of the hollow markers
@@ -20,6 +20,7 @@ FEWEST_DECADES = 2.0  # a log axis with fewer is labelled between the powers of 
 MOST_DECADES = 9  # below the largest mean of a log axis: what is smaller is as good as 0
 ALPHA = 0.05  # the level of the test in the paper (section 3)
 HOLLOW = {"linestyle": "none", "markerfacecolor": "none", "markeredgewidth": 1.3}
+BARS: Mapping[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.4, "capsize": 2.5}
 LINE = {"color": "#555555", "linewidth": 1, "zorder": 1}
 NOMINAL: Mapping[str, Any] = {**LINE, "linestyle": (0, (4, 3))}
 
@@ -78,7 +79,7 @@ def plot_curves(
     by: str = "epsilon",
     *,
     series: str = "method",
-    anchors: Mapping[Any, Mapping[float, float]] | None = None,
+    anchors: Published | None = None,
     log: bool = False,
 ) -> Any:
     """Draw means over test datasets with standard errors, a line for each method."""
@@ -115,11 +116,7 @@ def plot_coverage(axes: Any, rows: Rows, *, series: str = "method") -> Any:
 
 
 def _plot_points(
-    axes: Any,
-    points: Mapping[Any, Sequence[Point]],
-    by: str,
-    series: str,
-    anchors: Mapping[Any, Mapping[float, float]],
+    axes: Any, points: Mapping[Any, Sequence[Point]], by: str, series: str, anchors: Published
 ) -> None:
     horizontal = Horizontal(by, [p.at for own in points.values() for p in own])
     styles = series_styles(series, list(points))
@@ -135,10 +132,8 @@ def _plot_points(
             marker=style.marker,
             markersize=style.size,
             linestyle=style.line if horizontal.ordered else "none",
-            markeredgecolor="white",
-            markeredgewidth=0.4,
             elinewidth=1.3,
-            capsize=2.5,
+            **BARS,
         )
         published = anchors.get(name, {})
         known = [(at, v) for at in horizontal.places for a, v in published.items() if a == at]

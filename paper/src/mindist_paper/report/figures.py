@@ -56,6 +56,7 @@ class Posteriors:
 
 # What the panels "posterior", "images" and "trajectories" draw in place of rows
 Material = Posteriors | Images | Trajectories
+Find = Callable[[Panel], Material | None]
 Slot = tuple[Callable[[Any], Any], str]  # A function that draws on axes, and their title
 CURVES_IN_A_ROW, POSTERIORS_IN_A_ROW = 3, 4
 WIDTH, HEIGHT, LEGEND_HEIGHT = 4.3, 3.5, 0.9  # inches; three panels are as wide as a page
@@ -89,7 +90,7 @@ def draw_figure(
     *,
     title: str = "",
     anchors: Anchors | None = None,
-    material: Callable[[Panel], Material | None] | None = None,
+    material: Find | None = None,
 ) -> Figure:
     """Draw one figure for all panels of an experiment."""
     with figure_style():
@@ -111,10 +112,7 @@ def draw_figure(
 
 
 def _layout(
-    panels: Sequence[Panel],
-    rows: Rows,
-    anchors: Anchors,
-    material: Callable[[Panel], Material | None],
+    panels: Sequence[Panel], rows: Rows, anchors: Anchors, material: Find
 ) -> Iterator[Strip]:
     """Yield the rows of axes of a figure; four panels of curves stand two by two."""
     wide = [

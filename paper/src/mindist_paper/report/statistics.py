@@ -18,6 +18,7 @@ Points = dict[Any, tuple["Point", ...]]
 Rows = Any  # A pandas `DataFrame` with one row for each test dataset, method, setting and seed
 # Published values by epsilon: metric -> method -> epsilon -> number
 Anchors = Mapping[str, Mapping[str, Mapping[float, float]]]
+Published = Mapping[Any, Mapping[float, float]]  # series -> setting -> number
 RATES = ("detected", "adapted")  # Columns of yes and no
 # Panels that draw samples or data in place of rows
 MATERIAL = ("posterior", "images", "trajectories")
@@ -35,7 +36,7 @@ class Panel:
     log: bool = False  # Whether the vertical axis is logarithmic
     series: str = "method"  # The column that has a line for each of its values
 
-    def published(self, anchors: Anchors) -> Mapping[Any, Mapping[float, float]]:
+    def published(self, anchors: Anchors) -> Published:
         """Return the published values that belong here; values by epsilon stay off other axes."""
         fits = self.series == "method" and self.by == "epsilon"
         return anchors.get(self.metric, {}) if fits else {}

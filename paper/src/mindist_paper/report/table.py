@@ -82,7 +82,7 @@ def metric_table(
     by: str = "epsilon",
     caption: str = "",
     series: str = "method",
-    anchors: Mapping[Any, Mapping[float, float]] | None = None,
+    anchors: statistics.Published | None = None,
 ) -> Table:
     """Return means and standard errors of a metric."""
     points = summarise(rows, metric, by, series)
