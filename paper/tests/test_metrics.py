@@ -7,14 +7,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from mindist.tasks import GaussianTask
-from mindist_paper.evaluation.metrics import (
-    coverage,
-    pooled_bandwidths,
-    reference_mmd,
-    rmse,
-    roc_auc,
-    summary_distance,
-)
+from mindist_paper.evaluation import metrics
+from mindist_paper.evaluation.metrics import coverage, pooled_bandwidths, reference_mmd, rmse
 
 LEVELS = (0.5, 0.8, 0.95)
 
@@ -24,8 +18,8 @@ def test_rmse_and_distances_of_summaries_are_euclidean():
     expected = torch.tensor([math.sqrt(12.5), 0.0])
     torch.testing.assert_close(rmse(theta_mean, torch.zeros(2, 2)), expected)
     s, oracle = torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([[4.0, 6.0], [0.0, 0.0]])
-    torch.testing.assert_close(summary_distance(s, oracle), torch.tensor([5.0, 0.0]))
-    scaled = summary_distance(s, oracle, torch.tensor([1.0, 4.0]))
+    torch.testing.assert_close(metrics.summary_distance(s, oracle), torch.tensor([5.0, 0.0]))
+    scaled = metrics.summary_distance(s, oracle, torch.tensor([1.0, 4.0]))
     torch.testing.assert_close(scaled, torch.tensor([math.sqrt(10.0), 0.0]))
 
 
@@ -77,4 +71,6 @@ def test_roc_auc_is_that_of_scikit_learn():
     score = torch.rand(3, 50, generator=torch.Generator().manual_seed(0)).mul(10).round()  # ties
     wrong = torch.rand(3, 50, generator=torch.Generator().manual_seed(1)) < 0.3
     expected = [roc_auc_score(w, s) for w, s in zip(wrong, score, strict=True)]
-    torch.testing.assert_close(roc_auc(score, wrong), torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(
+        metrics.roc_auc(score, wrong), torch.tensor(expected, dtype=torch.float64)
+    )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -125,13 +126,12 @@ def detection_rows(material: Material) -> list[Row]:
     chosen = torch.randperm(len(simulated), generator=torch.Generator().manual_seed(0))
     pooled = simulated[chosen[:MAX_SBI_SAMPLES]].flatten(1)
     default, preset = material.default(TASK), material.paper(TASK)
+    ask_sbi = partial(literal.sbi_p_value, x[0].flatten(1), pooled, sizes.num_shuffles)
     times = race(
         {
             "default": Contender(lambda: default.detect(x), len(x)),
             "paper preset": Contender(lambda: preset.detect(x), len(x)),
-            "sbi's MMD": Contender(
-                lambda: literal.sbi_p_value(x[0].flatten(1), pooled, sizes.num_shuffles), warm=False
-            ),
+            "sbi's MMD": Contender(ask_sbi, warm=False),
         },
         sizes.slow_rounds,
     )

@@ -81,15 +81,10 @@ def _run(request: Any, tell: Callable[[str], None]) -> list[dict[str, Any]]:
 
 
 def _list_json(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
-    rows = [
-        {
-            "name": e.name,
-            "shows": e.shows,
-            "source": e.source,
-            "minutes": dict(zip(profiles, e.minutes, strict=True)),
-        }
-        for e in experiments
-    ]
+    rows = []
+    for e in experiments:
+        minutes = dict(zip(profiles, e.minutes, strict=True))
+        rows.append({"name": e.name, "shows": e.shows, "source": e.source, "minutes": minutes})
     print_json("reproduce", experiments=rows)
 
 

@@ -119,19 +119,13 @@ def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
     num_obs = make_task(bank).num_obs if test.num_obs is None else test.num_obs
     blocks = -(-test.num // TEST_BLOCK)
     theta, x_clean = _clean_blocks(canonical(replace(bank, num=0)), num_obs, blocks)
-    what = {
-        **seeded_by(bank),
-        "num_obs": num_obs,
-        "epsilon": float(test.epsilon),
-        "contamination": json.loads(canonical(test))["contamination"],
-    }
-    pairs = zip(theta.split(TEST_BLOCK), x_clean.split(TEST_BLOCK), strict=True)
-    x_obs = torch.cat(
-        [
-            _dirty(bank, test, *pair, generator("contamination", block=index, **what))
-            for index, pair in enumerate(pairs)
-        ]
-    )
+    contamination = json.loads(canonical(test))["contamination"]
+    what = {"num_obs": num_obs, "epsilon": float(test.epsilon), "contamination": contamination}
+    pairs, parts = zip(theta.split(TEST_BLOCK), x_clean.split(TEST_BLOCK), strict=True), []
+    for index, pair in enumerate(pairs):
+        source = generator("contamination", block=index, **seeded_by(bank), **what)
+        parts.append(_dirty(bank, test, *pair, source))
+    x_obs = torch.cat(parts)
     return Datasets(theta[: test.num], x_clean[: test.num], x_obs[: test.num])
 
 

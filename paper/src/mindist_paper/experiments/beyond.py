@@ -19,13 +19,8 @@ from mindist_paper.tasks.contaminations import SUITABLE
 
 # Contaminated fractions of each kind. Three gross outliers of 100 are a few
 FRACTIONS: dict[str, tuple[float, ...]] = {
-    "cluster": (0.2,),
-    "student-t": (0.2, 1.0),
-    "scale": (0.2, 1.0),
-    "gross": (0.03,),
-    "duplicates": (0.3,),
-    "missing": (0.2,),
-    "noise-scale": (1.0,),
+    **{"cluster": (0.2,), "student-t": (0.2, 1.0), "scale": (0.2, 1.0), "gross": (0.03,)},
+    **{"duplicates": (0.3,), "missing": (0.2,), "noise-scale": (1.0,)},
 }
 
 SMOKE_KINDS = ("gross", "missing")

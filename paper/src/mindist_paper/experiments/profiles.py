@@ -142,14 +142,9 @@ def setting(
 ) -> TestSpec:
     """Return the test datasets of a task, everything measured but for the changes."""
     size = SIZES[profile][task]
-    whole = TestSpec(
-        epsilon,
-        contamination or {},
-        num=size.datasets,
-        num_samples=size.samples,
-        num_predictive=size.predictive,
-        keep_samples=KEPT_SAMPLES if epsilon == SHOWN_EPSILON else 0,
-    )
+    keep = KEPT_SAMPLES if epsilon == SHOWN_EPSILON else 0
+    sizes = {"num": size.datasets, "num_samples": size.samples, "num_predictive": size.predictive}
+    whole = TestSpec(epsilon, contamination or {}, keep_samples=keep, **sizes)
     return replace(whole, **changes)
 
 
@@ -171,13 +166,9 @@ def compare(
     options: Options = None,
 ) -> list[Cell]:
     """Return several methods on the same test datasets of one task; NPE-RS with each lambda."""
-    more: dict[str, list[Mapping[str, Any]]] = {
-        "nnpe": [{"error_model": ERROR_MODEL}],
-        "npe-rs": [
-            {"penalty": penalty, "max_num_epochs": ROBUST_EPOCHS[profile]}
-            for penalty in PENALTIES[profile]
-        ],
-    }
+    epochs = {"max_num_epochs": ROBUST_EPOCHS[profile]}
+    robust = [{"penalty": penalty, **epochs} for penalty in PENALTIES[profile]]
+    more: dict[str, list[Any]] = {"nnpe": [{"error_model": ERROR_MODEL}], "npe-rs": robust}
     recipes = [
         Recipe(method, SIZES[profile][task].training, learned_summary, own)
         for method in methods

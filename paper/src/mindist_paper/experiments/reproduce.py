@@ -39,11 +39,18 @@ from mindist_paper.report import figures, page, table
 from mindist_paper.report.statistics import Panel
 
 MARKER = "mindist-reproduce.json"
-LIBRARIES = (
+LIBRARIES = [
     "mindist",
-    *("torch", "sbi", "numpy", "scipy", "scikit-learn"),
-    *("zuko", "pandas", "matplotlib", "tabpfn"),
-)
+    "torch",
+    "sbi",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "zuko",
+    "pandas",
+    "matplotlib",
+    "tabpfn",
+]
 MOLECULES = {"hsp90": "HSP90", "synthetic": "synthetic chain"}
 SHOWN_METHODS = ("npe", "mds-rf", "mds", "oracle")  # whose posteriors are drawn
 PARAMETERS = {

@@ -270,17 +270,10 @@ def _by_outlier(method: str, minimiser: Any, seed: int = 0) -> Iterator[dict[str
     s_clean, _ = minimiser(CLEAN)
     for outlier in OUTLIERS:
         s, hessian = minimiser(CLEAN.contaminated(SLOPE_EPSILON, (outlier, 0.0)))
-        yield {
-            "part": "outlier",
-            "method": method,
-            "outlier": outlier,
-            "epsilon": SLOPE_EPSILON,
-            "gap": 0.0,
-            "kl_slope": theory.divergence(s_clean, s) / SLOPE_EPSILON,
-            "seed": seed,
-            "dataset": 0,
-            **conditioning(hessian),
-        }
+        what = {**OUTLIER, "method": method, "gap": 0.0, "seed": seed, "dataset": 0}
+        where = {"outlier": outlier, "epsilon": SLOPE_EPSILON}
+        slope = theory.divergence(s_clean, s) / SLOPE_EPSILON
+        yield {**what, **where, "kl_slope": slope, **conditioning(hessian)}
 
 
 def _gaps() -> Iterator[dict[str, Any]]:
@@ -293,17 +286,9 @@ def _gaps() -> Iterator[dict[str, Any]]:
         for epsilon in GAP_EPSILONS:
             moved = (target.contaminated(epsilon, (y, 0.0)) for y in GAP_OUTLIERS)
             slopes = [theory.divergence(s, theory.minimum(t)) / epsilon for t in moved]
-            largest = {"outlier": GAP_OUTLIERS[np.argmax(slopes)], "kl_slope": max(slopes)}
-            where = {"gap": gap, "epsilon": epsilon, "small_epsilon": epsilon}
-            yield {
-                **GAP,
-                "method": "mds-exact",
-                "seed": 0,
-                "dataset": 0,
-                **where,
-                **largest,
-                **shape,
-            }
+            what = {**GAP, "method": "mds-exact", "gap": gap, "seed": 0, "dataset": 0, **shape}
+            where = {"outlier": GAP_OUTLIERS[np.argmax(slopes)], "small_epsilon": epsilon}
+            yield {**what, **where, "epsilon": epsilon, "kl_slope": max(slopes)}
 
 
 def consistency_rows(sizes: TheoremSizes, num_seeds: int = 1) -> pd.DataFrame:

@@ -20,21 +20,15 @@ FULL_EPSILONS = (0.0, 0.2, 0.5, 0.8, 1.0)
 BANDWIDTHS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
 # The paper's four, the first of which is the method's own, and the nearest simulated dataset
 STARTS: dict[str, list[str | list[float]]] = {
-    "observed": [],
-    "perturbed": ["perturbed"],
-    "mean": ["mean"],
-    "zero": [[0.0, 0.0, 0.0]],
-    "nearest": ["nearest"],
+    **{"observed": [], "perturbed": ["perturbed"], "mean": ["mean"]},
+    **{"zero": [[0.0, 0.0, 0.0]], "nearest": ["nearest"]},
 }
 
 METRICS = ("rmse", "predictive_mmd", "summary_distance_standardised")
 SHOWS = "all methods by epsilon: RMSE, predictive MMD, distance of the summary, coverage"
 SCALE_NOTE = "Distances of summaries are in standard deviations of simulated ones."
-FOUR = Panel(
-    "posterior",
-    title="Posteriors of four datasets, ε = 0.2",
-    where={"epsilon": profiles.SHOWN_EPSILON, "seed": 0},
-)
+SHOWN = {"epsilon": profiles.SHOWN_EPSILON, "seed": 0}
+FOUR = Panel("posterior", title="Posteriors of four datasets, ε = 0.2", where=SHOWN)
 DATA = Panel("trajectories", title="Clean and contaminated trajectories of one dataset")
 
 # Read off the paper's figure by an independent reproduction.

@@ -19,7 +19,7 @@ MOST_LETTERS, SLANTED = 30, {"rotation": 30, "ha": "right"}  # more letters stan
 FEWEST_DECADES = 2.0  # a log axis with fewer is labelled between the powers of ten as well
 MOST_DECADES = 9  # below the largest mean of a log axis: what is smaller is as good as 0
 ALPHA = 0.05  # the level of the test in the paper (section 3)
-HOLLOW = {"linestyle": "none", "markerfacecolor": "none", "markeredgewidth": 1.3}
+HOLLOW = {"linestyle": "none", "markerfacecolor": "none", "markeredgewidth": 1.3, "zorder": 4}
 BARS: Mapping[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.4, "capsize": 2.5}
 LINE = {"color": "#555555", "linewidth": 1, "zorder": 1}
 NOMINAL: Mapping[str, Any] = {**LINE, "linestyle": (0, (4, 3))}
@@ -123,17 +123,15 @@ def _plot_points(
     for name, offset in zip(points, horizontal.offsets(len(points)), strict=True):
         style, own = styles[name], points[name]
         bars = [[p.mean - p.low for p in own], [p.high - p.mean for p in own]]
+        look = {"label": style.label, "color": style.colour, "markersize": style.size, **BARS}
         axes.errorbar(
             [horizontal.at(p.at, offset) for p in own],
             [p.mean for p in own],
             yerr=np.nan_to_num(np.maximum(bars, 0.0)),  # one dataset has no standard error
-            label=style.label,
-            color=style.colour,
             marker=style.marker,
-            markersize=style.size,
             linestyle=style.line if horizontal.ordered else "none",
             elinewidth=1.3,
-            **BARS,
+            **look,
         )
         published = anchors.get(name, {})
         known = [(at, v) for at in horizontal.places for a, v in published.items() if a == at]
@@ -144,9 +142,8 @@ def _plot_points(
                 marker=style.marker,
                 markersize=1.6 * style.size,
                 markeredgecolor=style.colour,
-                **HOLLOW,
                 label=f"_{PUBLISHED}",  # hidden: the figure has one entry for all methods
-                zorder=4,
+                **HOLLOW,
             )
     if horizontal.places:
         horizontal.set_ticks(axes)

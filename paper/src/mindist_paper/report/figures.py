@@ -156,13 +156,10 @@ def _coverage_strip(panel: Panel, rows: Rows) -> Strip | None:
     settings = style.sort_series(panel.by, list(own[panel.by].dropna().unique()))
     if len(settings) < 2 or panel.series == panel.by:
         return None
-    slots: list[Slot] = [
-        (
-            partial(plot_coverage, rows=own[own[panel.by] == at], series=panel.series),
-            setting(panel.by, at),
-        )
-        for at in settings
-    ]
+    slots: list[Slot] = []
+    for at in settings:
+        draw = partial(plot_coverage, rows=own[own[panel.by] == at], series=panel.series)
+        slots.append((draw, setting(panel.by, at)))
     columns = len(settings) if len(settings) <= POSTERIORS_IN_A_ROW else CURVES_IN_A_ROW
     return Strip(slots, panel.title or "Coverage of credible intervals", 3.1, columns)
 
@@ -191,13 +188,10 @@ def plot_posterior_samples(
     """Draw the posterior of one dataset by several methods."""
     styles = {method: method_style(method) for method in style.sort_series("method", list(samples))}
     dim = np.shape(next(iter(samples.values())))[-1]
-    return plot_samples(
-        axes,
-        {style.label: samples[method] for method, style in styles.items()},
-        theta,
-        names or [f"$\\theta_{j + 1}$" for j in range(dim)],
-        {style.label: style.colour for style in styles.values()},
-    )
+    drawn = {own.label: samples[method] for method, own in styles.items()}
+    colours = {own.label: own.colour for own in styles.values()}
+    names = names or [f"$\\theta_{j + 1}$" for j in range(dim)]
+    return plot_samples(axes, drawn, theta, names, colours)
 
 
 def plot_trajectories(axes: Any, series: Mapping[str, Array], step: float = 1.0) -> Any:
@@ -253,14 +247,13 @@ def _add_legend(figure: Figure, columns: int) -> None:
     if handles:
         widest = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, handles))
         fitting = max(1, int(figure.get_figwidth() / widest))
-        figure.legend(
-            handles.values(),
-            handles.keys(),
-            loc="outside lower center",
-            ncols=min(len(handles), max(columns, 2), fitting),
-            frameon=False,
-            handlelength=3.2,
-        )
+        look: dict[str, Any] = {
+            "loc": "outside lower center",
+            "frameon": False,
+            "handlelength": 3.2,
+        }
+        ncols = min(len(handles), max(columns, 2), fitting)
+        figure.legend(handles.values(), handles.keys(), ncols=ncols, **look)
 
 
 def _freeze_layout(figure: Figure) -> None:

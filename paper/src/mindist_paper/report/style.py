@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -153,15 +154,8 @@ def series_styles(series: str, values: Sequence[Any]) -> dict[Any, Style]:
     if series == "method":
         return {value: method_style(value) for value in values}
     colours = matplotlib.colormaps[SERIES_MAP](np.linspace(*SERIES_RANGE, max(len(values), 2)))
-    return {
-        value: Style(
-            setting(series, value),
-            to_hex(colours[i]),
-            SERIES_MARKERS[i % len(SERIES_MARKERS)],
-            SERIES_LINES[i % len(SERIES_LINES)],
-        )
-        for i, value in enumerate(values)
-    }
+    looks = zip(map(to_hex, colours), cycle(SERIES_MARKERS), cycle(SERIES_LINES), strict=False)
+    return {value: Style(setting(series, value), *look) for value, look in zip(values, looks)}
 
 
 def sort_series(series: str, values: Sequence[Any]) -> list[Any]:

@@ -129,13 +129,8 @@ def _possible(x: Tensor, population: Population) -> Tensor:
 
 # By kind; options by keyword
 CONTAMINATIONS: dict[str, Callable[..., Tensor]] = {
-    "cluster": cluster,
-    "student-t": student_t,
-    "scale": scale,
-    "noise-scale": noise_scale,
-    "gross": gross,
-    "duplicates": duplicates,
-    "missing": missing,
+    **{"cluster": cluster, "student-t": student_t, "scale": scale, "noise-scale": noise_scale},
+    **{"gross": gross, "duplicates": duplicates, "missing": missing},
 }
 
 _ANY = ("cluster", "student-t", "scale", "gross", "duplicates", "missing")
