@@ -10,10 +10,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from mindist_paper.tasks import CryoEMTask, image_formation
+from mindist_paper.tasks import CryoEMTask
 from mindist_paper.tasks import molecule as molecules
 from mindist_paper.tasks.cryo_em import image_statistics
-from mindist_paper.tasks.image_formation import CELLS_PER_SIGMA, Microscope, project
+from mindist_paper.tasks.image_formation import CELLS_PER_SIGMA, Microscope, project, standardise
 from mindist_paper.tasks.molecule import HSP90_VARIABLE, Molecule, hsp90, synthetic_chain
 
 CELL = 3.0 / CELLS_PER_SIGMA
@@ -88,10 +88,6 @@ def test_rotations_have_the_uniform_law():
     trace = rotation.diagonal(dim1=1, dim2=2).sum(1)
     angle = torch.acos(((trace - 1) / 2).clamp(-1, 1)).numpy()
     assert stats.kstest(angle, lambda t: (t - np.sin(t)) / np.pi).pvalue > 1e-3
-    turned = rotation @ image_formation.rotation_matrices(
-        torch.tensor([[0.3, -0.2, 0.9, 0.1]]).double()
-    )
-    assert stats.ks_2samp(turned[:10_000, 0, 1], rotation[10_000:, 0, 1]).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("padding", [1, 2])
@@ -120,9 +116,7 @@ def test_noise_has_the_variance_that_the_snr_says():
     disc = distance[:, None] ** 2 + distance**2 < 16**2
     for n in range(3):
         scale = images[n][disc].std() / snr[n].sqrt()
-        torch.testing.assert_close(
-            got[n], image_formation.standardise(images[n] + scale * noise[n])
-        )
+        torch.testing.assert_close(got[n], standardise(images[n] + scale * noise[n]))
 
 
 def test_nuisance_parameters_have_their_laws():

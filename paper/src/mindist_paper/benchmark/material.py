@@ -19,8 +19,6 @@ from mindist_paper.tasks import get_task
 
 EPSILON = 0.2
 T = TypeVar("T")
-
-
 GROWTH = {
     "simulations": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
     "observations": (10, 100, 1_000, 10_000, 100_000),

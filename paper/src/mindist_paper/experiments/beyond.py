@@ -22,7 +22,6 @@ FRACTIONS: dict[str, tuple[float, ...]] = {
     **{"cluster": (0.2,), "student-t": (0.2, 1.0), "scale": (0.2, 1.0), "gross": (0.03,)},
     **{"duplicates": (0.3,), "missing": (0.2,), "noise-scale": (1.0,)},
 }
-
 SMOKE_KINDS = ("gross", "missing")
 DEFAULT, PAPER = "default", "paper's preset"
 # The recipe's options that remove one idea. The paper's preset has none of them
@@ -40,7 +39,6 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "start at the observed": {"starts": ["observed"]},
     "no uncertainty": {"uncertainty": False},
 }
-
 CLEAN, SMALL = 0.0, 0.05
 # Options of the default for each decoder. A flow is known by fresh draws only, which suit Adam
 DECODERS: dict[str, Mapping[str, Any]] = {
@@ -48,7 +46,6 @@ DECODERS: dict[str, Mapping[str, Any]] = {
     "mlp": {"decoder": "mlp"},
     "flow": {"decoder": "flow", "solver": "adam", "stay": 0, "reweight": 0},
 }
-
 MEAN_NOTE = (
     "The Gaussian task has the sample mean as its summary; its NPE is a mixture density network, "
     "which contains the exact posterior."

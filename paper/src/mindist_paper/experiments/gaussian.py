@@ -29,7 +29,6 @@ ROBUST_NOTE = (
     "observed datasets; of several lambda the one with the lowest mean RMSE is shown, which "
     "favours it."
 )
-
 # Published values, through an independent public reproduction of the paper, good to about one
 # digit: read off the paper's vector figures, or from runs of the authors' code (commit 4515812).
 _EPSILONS = (0.0, 0.1, 0.2, 0.3, 0.5)
@@ -55,7 +54,6 @@ ANCHORS_SOURCE = (
     "reproduction; good to about one digit. Gaussian task, d = 2, N = 100, delta = 3, 100 test "
     "datasets; posterior MMD with five bandwidths, biased, to 2,000 draws of the exact posterior."
 )
-
 Cells = Callable[[str, int], list[Cell]]
 
 

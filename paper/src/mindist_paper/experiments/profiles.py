@@ -44,7 +44,6 @@ QUICK_NSF = {"learning_rate": 1e-3, "max_num_epochs": 60}
 # "Until convergence": sbi's rule, bounded so that no task needs more than three hours.
 PAPER = {"max_num_epochs": 100}
 SMOKE_SIMULATIONS = 400  # 380 is the least with which detection can be calibrated at .05
-
 # Sizes by profile and task. The paper's own number for the factor model would be 50,000 datasets
 # of 100 x 100 numbers, 2 GB; the NPE of a two-dimensional summary does not need them
 SIZES: dict[str, dict[str, Size]] = {
@@ -70,7 +69,6 @@ SIZES: dict[str, dict[str, Size]] = {
         "cryo_em": Size(15_000, 100, 2_000, 500, PAPER),
     },
 }
-
 EPSILONS: dict[str, tuple[float, ...]] = {
     "smoke": (0.0, 0.2),
     "quick": (0.0, 0.1, 0.2, 0.3, 0.5),
@@ -97,13 +95,11 @@ SEARCH_SEEDS = {"smoke": 2, "quick": 5, "paper": 10}
 PFN_DATASETS = {"smoke": 2, "quick": 8, "paper": 50}
 # NPE-PFN takes about a second for each query on a CPU
 PFN_SAMPLES = {"smoke": 10, "quick": 100, "paper": 500}
-
 THEOREM_SIZES = {
     "smoke": TheoremSizes(400, 20, (10, 30, 100), (10,)),
     "quick": TheoremSizes(3_000, 200, (10, 30, 100, 300, 1_000, 3_000), (10, 30, 100, 300)),
     "paper": TheoremSizes(10_000, 400, (10, 30, 100, 300, 1_000, 3_000), (10, 30, 100, 300, 1_000)),
 }
-
 SHOWN_EPSILON = 0.2  # whose posteriors are drawn
 KEPT_SAMPLES = 200  # of each of the four posteriors that are drawn
 BASELINES = ("npe", "nnpe", "npe-or")

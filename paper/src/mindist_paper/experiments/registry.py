@@ -9,7 +9,6 @@ figure1 gaussian gaussian-delta oup oup-learned sir sir-full cryo-em kl kl-delta
 sample-size dimension initialisation bandwidth npe-pfn robustness consistency
 gaussian-mean unseen ablation decoders outliers
 """
-
 _MODULES = (gaussian, time_series, theorems, beyond)
 _ENTRIES = {entry.name: entry for module in _MODULES for entry in module.ENTRIES}
 # What `mindist reproduce` knows

@@ -79,11 +79,9 @@ class Mixture:
     def contaminated(self, epsilon: float, y: tuple[float, ...]) -> Mixture:
         """Return (1 - epsilon) Q + epsilon times the point mass at y."""
         point = Mixture.of((epsilon, y, 0.0))
-        return Mixture(
-            torch.cat([(1 - epsilon) * self.weights, point.weights]),
-            torch.cat([self.centres, point.centres]),
-            torch.cat([self.variances, point.variances]),
-        )
+        weights = torch.cat([(1 - epsilon) * self.weights, point.weights])
+        centres = torch.cat([self.centres, point.centres])
+        return Mixture(weights, centres, torch.cat([self.variances, point.variances]))
 
 
 CLEAN = Mixture.of((1.0, (0.0, 0.0), 1.0))

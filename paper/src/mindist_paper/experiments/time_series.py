@@ -23,14 +23,12 @@ STARTS: dict[str, list[str | list[float]]] = {
     **{"observed": [], "perturbed": ["perturbed"], "mean": ["mean"]},
     **{"zero": [[0.0, 0.0, 0.0]], "nearest": ["nearest"]},
 }
-
 METRICS = ("rmse", "predictive_mmd", "summary_distance_standardised")
 SHOWS = "all methods by epsilon: RMSE, predictive MMD, distance of the summary, coverage"
 SCALE_NOTE = "Distances of summaries are in standard deviations of simulated ones."
 SHOWN = {"epsilon": profiles.SHOWN_EPSILON, "seed": 0}
 FOUR = Panel("posterior", title="Posteriors of four datasets, ε = 0.2", where=SHOWN)
 DATA = Panel("trajectories", title="Clean and contaminated trajectories of one dataset")
-
 # Read off the paper's figure by an independent reproduction.
 CRYO_EM_ANCHORS = {
     "rmse": {

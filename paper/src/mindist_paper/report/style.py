@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, starmap
 from typing import Any
 
 import matplotlib
@@ -48,7 +48,6 @@ METHOD_STYLES = {
     "oracle": Style("oracle summary", BLACK, "*", ":"),
     "exact": Style("exact posterior", GREY, "d", ":"),
 }
-
 # Colours of what is not a method, such as one line for each epsilon: from dark to light, so that
 # they are not taken for methods; the lightest yellows are too light for a line
 SERIES_MAP, SERIES_RANGE = "viridis", (0.0, 0.88)
@@ -59,7 +58,6 @@ OURS = ("mds-kl", "mds-dec", "mds-rf", "mds", "mds-exact", "npe-pfn-mds")
 REFERENCES = ("oracle", "exact")  # Not methods: they know what is clean, or the posterior itself
 # What the best robust method of a table is not looked for among
 NOT_ROBUST = ("npe", "npe-pfn", "sample-mean", *REFERENCES)
-
 METRIC_LABELS = {
     "rmse": "RMSE of the posterior mean",
     "reference_mmd": "MMD² to the reference posterior",
@@ -85,12 +83,10 @@ METRIC_LABELS = {
     "epsilon_error": "standard error of the estimate",
     "fit_seconds": "seconds to fit",
 }
-
 SMALLER_IS_BETTER = (
     *("rmse", "reference_mmd", "predictive_mmd"),
     *("summary_distance", "summary_distance_standardised"),
 )
-
 # What stands on horizontal axes: words and a letter
 QUANTITIES = {
     "epsilon": ("contaminated fraction", "ε"),
@@ -154,8 +150,11 @@ def series_styles(series: str, values: Sequence[Any]) -> dict[Any, Style]:
     if series == "method":
         return {value: method_style(value) for value in values}
     colours = matplotlib.colormaps[SERIES_MAP](np.linspace(*SERIES_RANGE, max(len(values), 2)))
-    looks = zip(map(to_hex, colours), cycle(SERIES_MARKERS), cycle(SERIES_LINES), strict=False)
-    return {value: Style(setting(series, value), *look) for value, look in zip(values, looks)}
+    names = [setting(series, value) for value in values]
+    looks = zip(
+        names, map(to_hex, colours), cycle(SERIES_MARKERS), cycle(SERIES_LINES), strict=False
+    )
+    return dict(zip(values, starmap(Style, looks), strict=True))
 
 
 def sort_series(series: str, values: Sequence[Any]) -> list[Any]:

@@ -132,7 +132,6 @@ CONTAMINATIONS: dict[str, Callable[..., Tensor]] = {
     **{"cluster": cluster, "student-t": student_t, "scale": scale, "noise-scale": noise_scale},
     **{"gross": gross, "duplicates": duplicates, "missing": missing},
 }
-
 _ANY = ("cluster", "student-t", "scale", "gross", "duplicates", "missing")
 # Which kinds make sense for which task: more noise about the truth needs a location model
 SUITABLE: Mapping[str, tuple[str, ...]] = {
