@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mindist.tasks import GaussianTask, OrnsteinUhlenbeckTask
+from mindist.tasks import GaussianTask
 from mindist_paper.baselines import METHODS, train_method
 from mindist_paper.baselines.method import Method, Options, SpikeAndSlab, Training
 from mindist_paper.baselines.npe import checkpoint_path
@@ -28,7 +28,7 @@ MARKS = {
     "npe-pfn": (needs_weights, pytest.mark.slow),
     "npe-pfn-mds": (needs_weights, pytest.mark.slow),
 }
-MODELS = [SpikeAndSlab.printed(), SpikeAndSlab(), SpikeAndSlab(rho=0.0, sigma=0.3)]
+MODELS = [SpikeAndSlab(rho=1.0), SpikeAndSlab(), SpikeAndSlab(rho=0.0, sigma=0.3)]
 GRID = torch.linspace(-8, 8, 8_001, dtype=torch.float64)  # five steps in a spike
 # The paper's figure, Gaussian task, delta 3
 NNPE_ANCHORS = {0.0: 0.125, 0.1: 0.194, 0.2: 0.264, 0.3: 0.349, 0.5: 0.516}
@@ -139,7 +139,7 @@ def test_the_exact_nnpe_agrees_with_the_anchors():
     for epsilon, anchor in NNPE_ANCHORS.items():
         x_obs = FULL.contaminate(x, epsilon, generator=generator)
         assert error(SpikeAndSlab(), x_obs) == pytest.approx(anchor, rel=0.2)
-    assert error(SpikeAndSlab.printed(), x) == pytest.approx(0.205, rel=0.1)
+    assert error(SpikeAndSlab(rho=1.0), x) == pytest.approx(0.205, rel=0.1)
 
 
 @pytest.mark.parametrize("model", MODELS[:2], ids=str)
@@ -156,26 +156,6 @@ def test_chains_find_the_exact_latent_mean(model):
     by_chain = draws.mean(0)  # chains are independent, so their means tell the standard error
     standard_error = by_chain.std(0) / len(by_chain) ** 0.5
     assert ((by_chain.mean(0) - latent_mean(model, y)) / standard_error).abs().max() < 4
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Data has extreme outliers")
-@pytest.mark.filterwarnings("ignore:The chains of latent summaries disagree")
-def test_latent_summaries_return_to_the_clean_region_on_oup():
-    """Observed summaries lie tens of standard deviations outside; latent ones inside."""
-    task = OrnsteinUhlenbeckTask()
-    theta, x = simulate(1_500, 1, task)
-    training = Training("mdn", learning_rate=2e-3, max_num_epochs=15)
-    rnpe = train_method("rnpe", task, theta, x, Options(training=training))
-    s, clean = task.summary(x), x[:20]
-    x_obs = task.contaminate(clean, 0.1, generator=torch.Generator().manual_seed(2))
-
-    def distance(values):
-        return ((values - task.summary(clean)) / s.std(0)).norm(dim=-1)
-
-    assert distance(task.summary(x_obs)).median() > 10
-    assert distance(rnpe.used_summary(x_obs)).median() < 3
-    assert split_r_hat(rnpe.latents(x_obs, 8)).amax(-1).median() < 1.2
 
 
 def test_npe_or_is_within_20_percent_of_the_anchors(outlier_removal):

@@ -41,8 +41,6 @@ def test_every_entry_has_distinct_cells_in_each_profile(name):
             assert json.loads(canonical(cell)) == json.loads(json.dumps(asdict(cell)))
     assert len(entry.minutes) == len(PROFILES)
     assert entry.verdict is not None
-    assert entry.shows
-    assert entry.source
 
 
 def test_equal_settings_are_equal_cells_in_all_experiments():
@@ -95,7 +93,6 @@ def test_smoke_run(name, results):
         assert not folder.exists()
         return
     assert (folder / "figure.png").read_bytes()[:4] == b"\x89PNG"
-    assert b"<svg" in (folder / "figure.svg").read_bytes()
     assert "![Figure](figure.png)" in (folder / "table.md").read_text()
     text = (folder / "config.json").read_text()
     config = json.loads(text)

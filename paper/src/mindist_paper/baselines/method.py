@@ -43,7 +43,7 @@ class Method(Protocol):
 class SpikeAndSlab:
     """The error model between a latent summary x and an observed one y, in every coordinate."""
 
-    rho: float = 0.5  # Probability of the slab
+    rho: float = 0.5  # Probability of the slab; the paper prints 1
     sigma: float = 0.01  # Standard deviation of the spike
     tau: float = 0.2  # Half-width of the slab
 
@@ -53,11 +53,6 @@ class SpikeAndSlab:
         for name, value in (("sigma", self.sigma), ("tau", self.tau)):
             if not 0 < value < math.inf:
                 raise ValueError(f"{name}: expected a positive number, got {value}.")
-
-    @classmethod
-    def printed(cls) -> SpikeAndSlab:
-        """Return the values that the paper's appendix prints: the slab alone."""
-        return cls(rho=1.0, sigma=0.01, tau=0.2)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw independent errors y - x, float64, of any shape."""

@@ -22,9 +22,8 @@ from mindist.tasks import Task
 from mindist_paper.baselines.method import Options, Simulations, SummaryQueries, Training
 from mindist_paper.baselines.npe import NeuralPosterior, train_neural_posterior
 
-# The penalty on the Gaussian task is worth less than .1 nat, about as much as the held-out loss
-# wanders at a constant step size, so that early stopping would stop on noise: the step size falls
-# to zero instead. Over 40 epochs of 5,000 simulations the RMSE has settled (docs/baselines.md).
+# The penalty is worth less than .1 nat, as much as the held-out loss wanders: no early stopping,
+# the step size falls to zero instead. After 40 epochs the RMSE has settled (docs/baselines.md).
 EPOCHS, LEARNING_RATE = 40, 2e-3
 GRADIENT_NORM = 5.0  # sbi's
 Batch = tuple[Tensor, Tensor, Tensor]  # parameters, simulated datasets, observed datasets

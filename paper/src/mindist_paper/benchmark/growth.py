@@ -10,6 +10,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -69,18 +70,13 @@ def _summary(x: Tensor) -> Tensor:
     return x[..., :2].mean(1)
 
 
-def _drain(stream: Iterator[Tensor]) -> None:
-    for _ in stream:
-        pass
-
-
 def _fit(setting: Setting) -> Job:
     def fit(num: int) -> MinimumDistance:
         mds = MinimumDistance(_summary, num_features=setting.features)
         return mds.fit(chunks(num, setting))
 
     num = setting.simulations
-    return Job(lambda: fit(num), lambda: fit(min(num, 400)), lambda: _drain(chunks(num, setting)))
+    return Job(lambda: fit(num), lambda: fit(min(num, 400)), lambda: deque(chunks(num, setting), 0))
 
 
 def _observed(setting: Setting, step: Callable[[MinimumDistance, Tensor], Tensor]) -> Job:
@@ -100,7 +96,7 @@ def _observed(setting: Setting, step: Callable[[MinimumDistance, Tensor], Tensor
         return kept
 
     num = setting.datasets
-    drain = lambda: _drain(chunks(num, setting, contaminated=True))  # noqa: E731
+    drain = lambda: deque(chunks(num, setting, contaminated=True), 0)  # noqa: E731
     return Job(lambda: over(num), lambda: over(min(num, 4)), drain)
 
 

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -22,8 +23,7 @@ from mindist_paper.benchmark.timing import seconds_of
 
 NUM_FEATURES = 512
 WIDTH, LEARNING_RATE, BATCH_SIZE, PATIENCE = 256, 1e-3, 256, 10
-HELD_OUT = 0.1
-MAX_ITERATIONS = 100
+HELD_OUT, MAX_ITERATIONS = 0.1, 100
 PAIRS_OF = 2_000  # pooled observations whose distances give the median
 CHUNKS = (256, 1_024, 4_096, 16_384)
 Summary = Callable[[Tensor], Tensor]
@@ -46,22 +46,8 @@ def embed(features: RBFSampler, x: Tensor) -> Tensor:
     return torch.from_numpy(features.transform(rows)).view(*x.shape[:2], -1).mean(1)
 
 
-@dataclass(frozen=True)
-class Network:
-    """A fitted network from summaries to mean embeddings, with its standardisation."""
-
-    layers: nn.Sequential
-    centre: Tensor
-    scale: Tensor
-
-    def __call__(self, s: Tensor) -> Tensor:
-        """Decode mean embeddings `(B, K)` at summaries `(B, d_s)`."""
-        decoded: Tensor = self.layers((s - self.centre) / self.scale)
-        return decoded
-
-
-def fit_network(s: Tensor, z_bar: Tensor, epochs: int = 200) -> Network:
-    """Fit a network to summaries `(M, d_s)` and mean embeddings `(M, K)` with Adam."""
+def fit_network(s: Tensor, z_bar: Tensor, epochs: int = 200) -> Decoder:
+    """Fit a network from summaries `(M, d_s)` to mean embeddings `(M, K)` with Adam."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         centre, scale = s.mean(0), s.std(0)
@@ -73,7 +59,8 @@ def fit_network(s: Tensor, z_bar: Tensor, epochs: int = 200) -> Network:
         order = torch.randperm(len(s))
         inputs, targets = ((s - centre) / scale)[order], z_bar[order]
         _train(layers, inputs, targets, round(HELD_OUT * len(s)), epochs)
-    return Network(layers.requires_grad_(False), centre, scale)
+    layers.requires_grad_(False)
+    return lambda s: cast(Tensor, layers((s - centre) / scale))
 
 
 def _train(
@@ -118,7 +105,7 @@ class LiteralPipeline:
 
     summary: Summary
     features: RBFSampler
-    network: Network
+    network: Decoder
 
     @classmethod
     def fit(cls, summary: Summary, x: Tensor, epochs: int = 200) -> LiteralPipeline:

@@ -29,8 +29,6 @@ ROBUST_NOTE = (
     "observed datasets; of several lambda the one with the lowest mean RMSE is shown, which "
     "favours it."
 )
-# Published values, through an independent public reproduction of the paper, good to about one
-# digit: read off the paper's vector figures, or from runs of the authors' code (commit 4515812).
 _EPSILONS = (0.0, 0.1, 0.2, 0.3, 0.5)
 ANCHORS = {
     metric: {m: dict(zip(_EPSILONS, values, strict=True)) for m, values in methods.items()}
@@ -132,12 +130,9 @@ def mean_cells(profile: str, num_seeds: int) -> list[Cell]:
 
 def no_checkpoint() -> str | None:
     """Return why NPE-PFN cannot run here, if it cannot."""
-    if checkpoint_path(Options()).is_file():
-        return None
-    return (
-        "the TabPFN weights are not here. Fetch them with `make tabpfn`, or set MINDIST_TABPFN "
-        "to their path."
-    )
+    fetch = "Fetch them with `make tabpfn`, or set MINDIST_TABPFN to their path."
+    found = checkpoint_path(Options()).is_file()
+    return None if found else f"the TabPFN weights are not here. {fetch}"
 
 
 def best_penalty(rows: pd.DataFrame) -> pd.DataFrame:

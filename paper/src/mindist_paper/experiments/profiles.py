@@ -44,8 +44,8 @@ QUICK_NSF = {"learning_rate": 1e-3, "max_num_epochs": 60}
 # "Until convergence": sbi's rule, bounded so that no task needs more than three hours.
 PAPER = {"max_num_epochs": 100}
 SMOKE_SIMULATIONS = 400  # 380 is the least with which detection can be calibrated at .05
-# Sizes by profile and task. The paper's own number for the factor model would be 50,000 datasets
-# of 100 x 100 numbers, 2 GB; the NPE of a two-dimensional summary does not need them
+# By profile and task. The paper's 50,000 datasets of the factor model would be 2 GB; two
+# summaries do not need them
 SIZES: dict[str, dict[str, Size]] = {
     "smoke": {
         "gaussian": Size(SMOKE_SIMULATIONS, 4, 50, 50, SMOKE, {"num_obs": 20}),
@@ -77,14 +77,11 @@ EPSILONS: dict[str, tuple[float, ...]] = {
 GAUSSIAN_EPSILONS = {**EPSILONS, "paper": EPSILONS["quick"]}  # the paper has no .4 there
 MEAN_EPSILONS = {**EPSILONS, "quick": EPSILONS["paper"]}  # with the sample mean
 ABLATION_EPSILONS = {**EPSILONS, "quick": (0.0, 0.2, 0.5), "paper": (0.0, 0.2, 0.5)}
-# Training of the NPE on the sample mean: the exact posterior is Gaussian with a linear mean,
-# which one component of a mixture density network has exactly. A spline flow takes minutes to
-# come near
+# Given the sample mean, one component of a mixture density network has the exact posterior
 MEAN_TRAINING = {"smoke": SMOKE, "quick": QUICK_MDN, "paper": QUICK_MDN}
 # lambda of NPE-RS: the paper's grid, or one of it
 PENALTIES = {"smoke": (10.0,), "quick": (10.0,), "paper": (0.1, 1.0, 5.0, 10.0)}
-# Passes of NPE-RS after its warm start from the trained NPE, for each setting and lambda: 1,000
-# steps and more, with which its error has settled (docs/baselines.md)
+# Passes of NPE-RS from the trained NPE: with 1,000 steps its error has settled (docs/baselines.md)
 ROBUST_EPOCHS = {"smoke": 1, "quick": 40, "paper": 10}
 # Test datasets where nothing but detection is measured
 DETECTION_DATASETS = {"smoke": 20, "quick": 300, "paper": 1_000}

@@ -351,22 +351,15 @@ def contents(request: Request, results: Sequence[Result]) -> str:
         section = result.section
         lines += [f"## {section.title}", f"{section.shows} ({section.source})", section.verdict]
         if result.folder is not None:
-            lines += [
-                f"[Tables, and where MDS loses]({section.name}/table.md)",
-                f"![{section.title}]({section.name}/figure.png)",
-            ]
+            lines.append(f"[Tables, and where MDS loses]({section.name}/table.md)")
+            lines.append(f"![{section.title}]({section.name}/figure.png)")
     return "\n\n".join(lines) + "\n"
 
 
 def markdown(section: page.Section, lost: Sequence[table.Table], settings: dict[str, Any]) -> str:
     """Return the tables of an experiment and of what is lost, with command and verdict."""
-    head = [
-        f"# {section.title}",
-        f"{section.shows} ({section.source})",
-        f"    {section.command}",
-        section.verdict,
-        "![Figure](figure.png)",
-    ]
+    head = [f"# {section.title}", f"{section.shows} ({section.source})", f"    {section.command}"]
+    head += [section.verdict, "![Figure](figure.png)"]
     if settings["published_values"]:
         head.append(f"Published values: {settings['published_values']}")
     return "\n\n".join([*head, table.tables_in_markdown([*section.tables, *lost], section.losses)])

@@ -307,12 +307,9 @@ def consistency_rows(sizes: TheoremSizes, num_seeds: int = 1) -> pd.DataFrame:
                 posterior = task.posterior_given_mean(s)
                 mean, sd = posterior.mean, posterior.stddev
                 inside = (theta.double() - mean).abs() <= NORMAL_90 * sd
-                columns = {
-                    "rmse": rmse(mean, theta.double()),
-                    "posterior_sd": sd.mean(1),
-                    "coverage_90": inside.double().mean(1),
-                }
-                rows = pd.DataFrame({name: values.tolist() for name, values in columns.items()})
+                rows = pd.DataFrame({"rmse": rmse(mean, theta.double()).tolist()})
+                rows = rows.assign(posterior_sd=sd.mean(1).tolist())
+                rows = rows.assign(coverage_90=inside.double().mean(1).tolist())
                 what = {"method": method, "num_obs": num_obs, "epsilon": 0.0, "seed": seed}
                 parts.append(rows.assign(dataset=rows.index, **what))
     return pd.concat(parts, ignore_index=True)

@@ -50,9 +50,6 @@ class Posteriors:
     theta: Array  # True parameters `(B, d_theta)`
     names: Sequence[str] = ()  # Names of the parameters
 
-    def __len__(self) -> int:
-        return len(self.theta)
-
 
 # What the panels "posterior", "images" and "trajectories" draw in place of rows
 Material = Posteriors | Images | Trajectories
@@ -172,7 +169,7 @@ def _material_strip(panel: Panel, given: Material | None) -> Strip | None:
     if isinstance(given, Trajectories):
         slot = (partial(plot_trajectories, series=given.series, step=given.step), "")
         return Strip([slot], panel.title or "Time series", 2.8, 1)
-    if given is None or not len(given):
+    if given is None:
         return None
     slots: list[Slot] = []
     for i, theta in enumerate(given.theta):

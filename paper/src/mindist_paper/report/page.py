@@ -54,13 +54,8 @@ def write_page(page: Page, path: str | os.PathLike[str]) -> Path:
     """Write the page, making its folder; the old one stays until the new one is complete."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = render(
-        "experiments.html",
-        "mindist_paper.report",
-        page=page,
-        title=TITLE,
-        sections={section.name: section.title for section in page.sections},
-        versions=page.versions,
-    )
+    sections = {section.name: section.title for section in page.sections}
+    more: dict[str, Any] = {"title": TITLE, "sections": sections, "versions": page.versions}
+    text = render("experiments.html", "mindist_paper.report", page=page, **more)
     write_whole(path, text.encode())
     return path

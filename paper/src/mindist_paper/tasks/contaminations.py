@@ -29,17 +29,13 @@ class Population:
     counts: bool  # whether no observation is negative
 
     @classmethod
-    def of(cls, x: Tensor) -> Population:
-        """Measure the population of datasets `(B, N, *event)`."""
-        scale, mean = torch.std_mean(x.flatten(0, 1), 0, correction=0)
-        return cls(mean, scale, bool((x >= 0).all()))
-
-    @classmethod
     def of_task(cls, task: Task, seed: int = 0) -> Population:
         """Measure the population of a task, from 500 parameters with 10 observations each."""
         generator = torch.Generator().manual_seed(seed)
         theta = task.sample_prior(POPULATION_DATASETS, generator)
-        return cls.of(task.simulate(theta, POPULATION_OBSERVATIONS, generator=generator))
+        x = task.simulate(theta, POPULATION_OBSERVATIONS, generator=generator)
+        scale, mean = torch.std_mean(x.flatten(0, 1), 0, correction=0)
+        return cls(mean, scale, bool((x >= 0).all()))
 
 
 @dataclass(frozen=True)
