@@ -54,9 +54,6 @@ class Range:
     never varied in the simulations gets the median width of those that vary (1 if none does), so
     that a departure, which shows that the model is wrong, is as visible there as in any other.
 
-    Arguments:
-        lo: Lower ends `(D,)`, float64.
-        hi: Upper ends `(D,)`, float64.
     """
 
     lo: Annotated[Tensor, "D"]
@@ -161,14 +158,10 @@ class Standardised(StoredRepresentation):
     """Each coordinate centred, and divided by its standard deviation over simulations.
 
     One that never varied is divided by the median deviation of the others, as for its `Range`.
-
-    Arguments:
-        centre: Means `(D,)`, float64.
-        scale: Standard deviations `(D,)`, float64.
     """
 
-    centre: Annotated[Tensor, "D"]
-    scale: Annotated[Tensor, "D"]
+    centre: Annotated[Tensor, "D"]  # means
+    scale: Annotated[Tensor, "D"]  # standard deviations
     name = "standardised"
 
     @staticmethod
@@ -215,16 +208,11 @@ class PowerSpectrum(StoredRepresentation):
     with the unitary discrete Fourier transform and :math:`|f|` in cycles per shorter side, rounded;
     the corners beyond are left out. It tells texture, size and noise, not place: it does not change
     when the observation is shifted cyclically, and hardly when an image is rotated.
-
-    Arguments:
-        floor: The least power, `FLOOR` of the median over simulations of the mean power.
-        ring: The index j of each frequency of the real transform; one past the last for a corner.
-        share: The weight of each frequency in the mean over its ring of the full plane.
     """
 
-    floor: Annotated[Tensor, ""]
-    ring: Annotated[Tensor, "int r"]
-    share: Annotated[Tensor, "r"]
+    floor: Annotated[Tensor, ""]  # the least power, `FLOOR` of the median of the mean power
+    ring: Annotated[Tensor, "int r"]  # j of each frequency; one past the last for a corner
+    share: Annotated[Tensor, "r"]  # weight of each frequency in the mean over its ring
     name = "power-spectrum"
 
     def __post_init__(self) -> None:
@@ -291,20 +279,13 @@ class PrincipalComponents(StoredRepresentation):
     Components :math:`y = V^\top (x - m)`, as many as explain 90% of the simulated variance and at
     most 32, then :math:`\log \|y\|^2` and :math:`\log \|x - m - V y\|^2`; all standardised. The
     last one sees what the components cannot: structure that was never simulated.
-
-    Arguments:
-        mean: m, `(D,)`.
-        components: V, `(D, k)`.
-        floor: The least energy, `FLOOR` of the median over simulations of :math:`\|x - m\|^2`.
-        centre: Means `(k + 2,)` of components and log energies.
-        scale: Their standard deviations `(k + 2,)`.
     """
 
-    mean: Annotated[Tensor, "E"]
-    components: Annotated[Tensor, "E k"]
-    floor: Annotated[Tensor, ""]
-    centre: Annotated[Tensor, "D"]
-    scale: Annotated[Tensor, "D"]
+    mean: Annotated[Tensor, "E"]  # m
+    components: Annotated[Tensor, "E k"]  # V
+    floor: Annotated[Tensor, ""]  # the least energy, `FLOOR` of the median of |x - m|^2
+    centre: Annotated[Tensor, "D"]  # means of components and log energies
+    scale: Annotated[Tensor, "D"]  # their standard deviations
     name = "principal-components"
 
     @property

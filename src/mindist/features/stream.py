@@ -69,19 +69,12 @@ Chunk = tuple[Tensor, Tensor, int]
 
 @dataclass(frozen=True)
 class Source:
-    """Simulated datasets that are read once, from memory or from an iterator.
+    """Simulated datasets that are read once, from memory or from an iterator."""
 
-    Arguments:
-        sample: Some datasets `(m, N, *event)` and their summaries `(m, d_s)`.
-        chunks: All datasets.
-        total: The number of datasets, if it is known.
-        shuffled: Whether they are read in a random order: the leading ones are a uniform sample.
-    """
-
-    sample: tuple[Tensor, Tensor]
-    chunks: Iterator[Any]
+    sample: tuple[Tensor, Tensor]  # datasets (m, N, *event) and their summaries (m, d_s)
+    chunks: Iterator[Any]  # all datasets
     total: int | None
-    shuffled: bool
+    shuffled: bool  # read in a random order, so that the leading ones are a uniform sample
 
     def embedding(self, chosen: Embedding) -> Embedding:
         """Return what to embed with: `chosen`, or what is stored and agrees with it."""
@@ -229,11 +222,7 @@ def _leading(chunks: Iterator[Chunk]) -> list[Chunk]:
 
 @dataclass(frozen=True)
 class SimulationBankSource(Source):
-    """The datasets of a simulation bank; its pilot is the sample.
-
-    Arguments:
-        bank: The simulation bank.
-    """
+    """The datasets of a simulation bank; its pilot is the sample."""
 
     bank: StoredSimulations
 
@@ -357,12 +346,7 @@ def _check_summary(summarise: Summariser, x: Tensor, s: Tensor) -> None:
 
 
 class Reservoir:
-    """Rows of several tensors, at most `capacity` of them.
-
-    Arguments:
-        capacity: m, or None to keep everything.
-        generator: Decides which rows to replace; None to keep the first ones.
-    """
+    """Rows of several tensors: all, the first `capacity`, or as many that a generator chooses."""
 
     def __init__(self, capacity: int | None, generator: torch.Generator | None = None) -> None:
         self.capacity, self._generator = capacity, generator
