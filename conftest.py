@@ -17,6 +17,12 @@ torch.set_num_threads(1)
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.suffix == ".md":  # pages fit estimators and train posteriors
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     torch.set_grad_enabled(True)  # which importing BayesFlow, as some tests do, turns off

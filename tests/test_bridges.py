@@ -135,6 +135,7 @@ def test_save_and_load(bridged, mds, clean, bad, tmp_path):
         assert torch.equal(loaded.sample((50,), x, seed=3), expected)
 
 
+@pytest.mark.slow
 def test_the_mode_is_near_the_mean(bridged, mds, clean):
     robust = bridged.robust(mds)
     samples = robust.sample((1_000,), clean[0], seed=0)

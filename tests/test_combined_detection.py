@@ -87,6 +87,7 @@ def test_the_combined_p_value_is_uniform(dependence):
     assert stats.kstest(p.numpy(), "uniform").pvalue > 0.01
 
 
+@pytest.mark.slow
 def test_the_size_is_at_most_alpha_over_draws_of_few_simulations():
     """39 simulations anew each time; above alpha - T/(n + 1), and at most alpha."""
     draws = draw(4_000, 40, 2)

@@ -184,6 +184,7 @@ def test_adapt_writes_tables(folder, tmp_path):
     assert observations.groupby("dataset")["outlier"].sum().to_dict() == {"a": 0, "b": 10}
 
 
+@pytest.mark.slow
 def test_sample_has_names_seeds_and_formats(folder, tmp_path):
     names = ("--posterior", "posterior", "--prior", "model.py:prior", "--names", "mean,sd")
     words = ("sample", "mds", "wrong.csv", *SUMMARY, *names, "--num", "200")
@@ -468,6 +469,7 @@ def test_mistakes_about_the_posterior(folder):
     )
 
 
+@pytest.mark.slow
 def test_mistakes_about_the_bank(folder, tmp_path):
     fit = ("fit", tmp_path / "bank", *SUMMARY, "--out", tmp_path / "mds")
     assert said(*fit, status=2) == (
@@ -533,6 +535,7 @@ def process(*words, cwd=None, **variables):
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
 
 
+@pytest.mark.slow
 def test_a_process_is_quiet_without_a_terminal(folder):
     run = process("check", "mds", "wrong.csv", *SUMMARY, "--json")
     assert (run.returncode, run.stderr) == (3, "")

@@ -40,6 +40,7 @@ def test_the_figure_is_written(methods, tmp_path):
     assert len(content) > 50_000
 
 
+@pytest.mark.slow
 def test_the_demo_needs_nothing_beyond_its_extra():
     others = ("zarr", "pandas", "arviz", "h5py", "dask", "bayesflow", "lampe")
     code = f"import sys; sys.modules.update(dict.fromkeys({others})); import mindist.cli.demo"

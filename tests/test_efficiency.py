@@ -102,6 +102,7 @@ def test_summaries_without_sampling_noise_are_left_out():
 # ---------------------------------------------------------------------------- the bandwidth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [1, 2])
 def test_the_bandwidth_is_the_narrowest_of_the_grid_that_keeps_the_share(dim):
     x = locations(1_000, dim)
@@ -170,6 +171,7 @@ def test_a_bounded_number_of_datasets_is_embedded(monkeypatch):
 # ---------------------------------------------------------------------------- the estimator
 
 
+@pytest.mark.slow
 def test_an_estimator_takes_the_rule_and_is_stored_with_it(tmp_path):
     x = locations(1_000, 2).float()
     median = MinimumDistance(mean, num_features=64).fit(x)

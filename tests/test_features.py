@@ -261,6 +261,7 @@ print((after - before) * unit - output.nbytes)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs the resource module")
 def test_memory_does_not_grow_with_the_number_of_datasets():
     """All phases at once would take 2 GB."""
@@ -309,6 +310,7 @@ def test_a_batch_of_samples_is_a_loop_over_them():
     torch.testing.assert_close(mmd_squared(x, y, 1.0), expected)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(monkeypatch):
     """No tensor is larger than a block of kernel values, whatever the size of the samples."""
     monkeypatch.setattr(kernel, "BLOCK_VALUES", 2**16)

@@ -29,6 +29,7 @@ PRESETS: dict[str, Callable[..., MinimumDistance]] = {
 }
 NUM_TRAINED, NUM_EACH = 1_000, 12
 EPSILONS = (0.0, 0.2, 0.4)
+SLOW = pytest.mark.slow
 FIELDS = ("s_obs", "s_star", "p_value", "distance_obs", "weights", "epsilon")
 
 
@@ -75,8 +76,10 @@ def write() -> None:
     (FOLDER / "names.json").write_text(json.dumps(names, indent=1) + "\n", encoding="utf-8")
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("task_name", TASKS)
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "task_name", ["gaussian", "oup", pytest.param("sir", marks=pytest.mark.slow)]
+)
 def test_both_presets_give_their_numbers(task_name: str, preset: str) -> None:
     with np.load(FOLDER / f"{task_name}-{preset}.npz", allow_pickle=False) as file:
         expected = dict(file)

@@ -47,6 +47,7 @@ def by_parameter(theta):
     return np.random.random(3)  # noqa: NPY002
 
 
+@pytest.mark.slow
 def test_every_kind_of_failure_and_calls_after_it(limited):
     """The same data from the same seed, whatever the process has been through."""
     call = limited(by_parameter, 0.3)
@@ -86,6 +87,7 @@ def test_processes_end_with_their_caller(limited):
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_hanging_process_ends_without_its_caller(limited):
     """As when the caller is killed: nobody is left to end a loop that no signal reaches."""
     call = limited(by_parameter, 0.1)

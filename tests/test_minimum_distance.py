@@ -143,6 +143,7 @@ def test_a_numpy_summary_is_recognised(x_train, x_obs):
     )
 
 
+@pytest.mark.slow
 def test_a_constant_summary_is_left_alone(task, x_train, x_obs):
     """A component that never varied has no slope, so the search must not use it."""
     constant = lambda x: torch.cat([x.mean(1), torch.full((len(x), 1), 0.1)], 1)  # noqa: E731
@@ -164,6 +165,7 @@ def test_given_summaries_must_be_those_of_the_summary(task, x_train):
     assert mds.fitted_.summarise.numpy  # not torch's unbiased one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event_shape", [(), (7,), (4, 5)])
 def test_any_event_shape(event_shape):
     """Shifted data of every shape are detected and the shift of half the points is undone."""
@@ -184,6 +186,7 @@ def test_any_event_shape(event_shape):
     assert mds.event_shape == event_shape
 
 
+@pytest.mark.slow
 def test_same_seed_same_answer_and_global_state_untouched(task, x_train, x_obs):
     torch.manual_seed(9)
     before = torch.random.get_rng_state()
@@ -403,6 +406,7 @@ def test_numpy_numbers_as_options(task, x_train, tmp_path):
         MinimumDistance(task.summary, seed=1.5)
 
 
+@pytest.mark.slow
 def test_other_default_precision(task, x_train, x_obs):
     torch.set_default_dtype(torch.float64)
     try:

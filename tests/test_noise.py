@@ -181,6 +181,7 @@ def contaminated(task, num: int, num_obs: int = 100) -> Tensor:
     return task.contaminate(x, 0.3, generator=generator)
 
 
+@pytest.mark.slow
 def test_adaptation_has_the_excess_of_its_covariance(task, mds):
     x = contaminated(task, 20)
     result = mds.adapt(x)
@@ -197,6 +198,7 @@ def test_adaptation_has_the_excess_of_its_covariance(task, mds):
     torch.testing.assert_close(mds.adapt(x[3]).excess, result.excess[3], rtol=1e-5, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_no_excess_where_nothing_was_detected_and_none_in_the_papers_preset(task, mds, mds_paper):
     generator = torch.Generator().manual_seed(4)
     x = task.simulate(task.sample_prior(50, generator), generator=generator)

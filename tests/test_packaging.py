@@ -6,6 +6,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import pytest
+
 import mindist
 
 ROOT = Path(__file__).parents[1]
@@ -27,6 +29,7 @@ def test_importing_and_displaying_brings_no_optional_library() -> None:
     assert not (OPTIONAL | LATER) & set(run.stdout.split())
 
 
+@pytest.mark.slow
 def test_import_takes_little_longer_than_that_of_torch() -> None:
     """Of every public name: 1.2 to 1.4 times the processor time; at most 1.5 is wanted."""
     script = "import time; start = time.process_time(); {}; print(time.process_time() - start)"

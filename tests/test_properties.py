@@ -89,6 +89,7 @@ def assert_same(got: Adaptation, expected: Adaptation, scale: float = 1.0, rtol:
 # ------------------------------------------------------------------------------ units and order
 
 
+@pytest.mark.slow
 @FEW
 @given(
     shape=st.sampled_from([(), (2,), (2, 2)]),

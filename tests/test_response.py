@@ -46,6 +46,7 @@ def contaminated():
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [0.0, 2.0], ids=["mass of one", "free mass"])
 def test_the_influence_is_the_derivative_of_the_fixed_point(contaminated, threshold, monkeypatch):
     """One observation more or less in a thousand, and the fixed point found again."""

@@ -179,6 +179,7 @@ def test_log_prob_and_potential_are_the_wrapped_posteriors(kind, kinds, mds, x_b
     torch.testing.assert_close(both[:, 1], robust.log_prob(theta, x[1]), **close)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mdn", "ensemble"])
 def test_log_prob_of_a_leaking_posterior_integrates_to_one(kind, kinds, mds, x_obs):
     robust = RobustPosterior(boxed(kinds[kind], 0.0, 2.0), mds)  # half of the mass leaks
@@ -508,6 +509,7 @@ def test_what_is_returned_is_not_what_is_remembered(npe, mds, x_obs):
     assert robust.map(x_obs, num_iter=2, seed=0).abs().max() < 1
 
 
+@pytest.mark.slow
 def test_a_new_fit_or_setting_makes_adaptations_stale(npe, simulations, x_bad):
     mds = MinimumDistance(CountingMean(), num_features=64).fit(simulations[1][:500])
     robust, counter = RobustPosterior(npe, mds), mds.summary
@@ -549,6 +551,7 @@ def test_default_x(npe, mds, x_obs, x_bad):
         robust.sample((4,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mdn", "ensemble", "fmpe-ode", slow("npse-sde")])
 def test_the_wrapped_posterior_is_never_changed(kind, kinds, mds, x_obs, x_bad):
     posterior, options = copy.deepcopy(kinds[kind]), options_of(kind)
@@ -583,6 +586,7 @@ def test_the_wrapped_posterior_is_never_changed(kind, kinds, mds, x_obs, x_bad):
 # ------------------------------------------------------------------------------ modes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mdn", "ensemble", slow("fmpe-ode")])
 def test_map_finds_the_mode(kind, kinds, mds, x_bad):
     robust = RobustPosterior(kinds[kind], mds)
@@ -615,6 +619,7 @@ def test_map_is_remembered_for_each_dataset(npe, mds, x_obs, x_bad):
 # ------------------------------------------------------------------------------ an end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mdn", "ensemble", "fmpe-ode", "npse-sde"])
 def test_sampling_outside_the_prior_ends_in_a_warning(kind, kinds, mds, x_obs, monkeypatch):
     monkeypatch.setattr("mindist.posteriors.truncation.MIN_DRAWS", 1_000)
@@ -816,6 +821,7 @@ def quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mdn", slow("fmpe-ode")])
 def test_run_sbc_and_check_sbc(kind, kinds, mds, clean):
     from sbi.diagnostics import check_sbc, run_sbc

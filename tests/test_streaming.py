@@ -188,6 +188,7 @@ def test_decoders_that_need_several_passes_keep_everything(task, x_train, few_ke
     assert len(mds.fitted_.null.noise) == 100
 
 
+@pytest.mark.slow
 def test_level_and_search_change_without_a_new_fit(task, x_train):
     """Only `adapt` and `detect` are called afterwards, and give what a new fit would."""
     calls = []

@@ -177,6 +177,7 @@ def test_a_chunk_takes_little_memory(name):
     assert 2**23 < x.nbytes <= 2**24
 
 
+@pytest.mark.slow
 def test_the_estimator_can_be_fitted_to_a_stream_of_chunks(task):
     chunks = task.simulate_chunks(400, generator=seeded(), chunk=150)
     mds = MinimumDistance(task.summary, num_features=32).fit(x for _, x in chunks)

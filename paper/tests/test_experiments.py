@@ -110,6 +110,7 @@ def test_smoke_run(name, results):
         assert panel.metric in {"coverage", *MATERIAL, *shown.columns}
 
 
+@pytest.mark.slow
 def test_a_second_run_computes_nothing_and_ends_with_the_same_files(tmp_path):
     words = ("reproduce", "detection", "--profile", "smoke", "--out", tmp_path, "--workers", 1)
     files = []
@@ -242,6 +243,7 @@ def test_the_minimum_moves_by_the_influence_function(distance):
     assert float(theory.influence(peak).norm()) == pytest.approx(theory.largest_influence)
 
 
+@pytest.mark.slow
 def test_the_fitted_minimum_is_the_exact_one():
     mds = theorems.fit("default", 2_000, 100, seed=0, raw=True)
     theory = theorems.GaussianTheory(mds.fitted_.features.bandwidth)
@@ -253,6 +255,7 @@ def test_the_fitted_minimum_is_the_exact_one():
     torch.testing.assert_close(hessian, exact, rtol=0, atol=0.1 * float(exact.max()))
 
 
+@pytest.mark.slow
 def test_robustness_is_bounded_for_mds_and_not_for_the_mean():
     rows = theorems.robustness_rows(THEOREM_SIZES["smoke"])
     outlier = rows[rows.part == "outlier"].pivot_table("kl_slope", "outlier", "method")
@@ -274,6 +277,7 @@ def test_robustness_is_bounded_for_mds_and_not_for_the_mean():
     assert "unlike the theorem" not in verdict
 
 
+@pytest.mark.slow
 def test_the_posterior_at_the_minimum_concentrates_with_the_predicted_variance():
     rows = theorems.consistency_rows(TheoremSizes(400, 400, (30, 100, 300, 1_000), (30,)))
     mean = rows.groupby(["method", "num_obs"]).rmse.mean()["mds-exact"]

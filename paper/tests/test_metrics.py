@@ -49,6 +49,7 @@ def test_pooled_bandwidths_come_from_the_mean_squared_distance():
     assert pooled_bandwidths(x, y) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_reference_mmd_agrees_with_the_anchors():
     """The exact posterior given contaminated means, against the one given clean means.
 
