@@ -107,7 +107,7 @@ def test_the_factor_posterior_is_bayes_rule_for_a_linear_gaussian_model():
 
 
 def test_a_factor_task_needs_two_coordinates():
-    with pytest.raises(ValueError, match=r"dim: expected at least 2 coordinates.*got 1"):
+    with pytest.raises(ValueError, match=r"dim: expected at least 2, one for each factor, got 1"):
         GaussianFactorTask(1)
 
 
