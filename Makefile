@@ -6,8 +6,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := .venv/demo-installed
 INSTALLED := .venv/installed
-# A process for each core, each with whole test files: their fixtures are trained once.
-IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
+# A process for each core, each with whole test files: their fixtures are trained once. conftest.py
+# puts those that take longest first.
+IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo bench test fast lint types layers docs figures tabpfn clean
 

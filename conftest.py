@@ -17,10 +17,21 @@ torch.set_num_threads(1)
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
 
 
+# Files that take longest, longest first: begun last, one would run while other processes idle.
+LONGEST = """
+test_baselines test_experiments test_runner test_tutorials test_golden test_paper_numbers
+test_robust_posterior test_streaming test_simulation test_detection README test_docs_site
+test_fuzz test_minimum_distance test_efficiency test_command_line_docs test_bayesflow_bridge
+test_repeatable test_benchmark test_demo
+"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.suffix == ".md":  # pages fit estimators and train posteriors
             item.add_marker(pytest.mark.slow)
+    place = {name: index for index, name in enumerate(LONGEST.split())}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 @pytest.hookimpl(tryfirst=True)

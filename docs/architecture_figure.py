@@ -14,15 +14,15 @@ from mindist.report.style import ADAPTED, BLACK, GREY, OBSERVED, figure_style
 OFFLINE = (
     ("simulate", "θ, x", "simulation"),
     ("summarise", "s = f(x)", "summarise"),
-    ("embed", "z̄", "features"),
+    ("see", "residuals, z̄", "features"),
     ("fit decoder", "μ(s)", "decoders"),
-    ("calibrate", "null distances", "detection"),
+    ("calibrate", "bias, spread, nulls", "adaptation"),
 )
 ONLINE = (
     ("read", "observed x", "observed"),
-    ("embed", "s, z̄", "features"),
+    ("see", "s, residuals, z̄", "features"),
+    ("sort, speak", "weights, s*", "adaptation"),
     ("detect", "p-value", "detection"),
-    ("adapt", "s*, weights", "adaptation"),
     ("ask posterior", "samples of θ", "posteriors"),
     ("show", "plots, report", "report"),
 )
@@ -37,7 +37,7 @@ def draw() -> list[Path]:
         axes.set_axis_off()
         row(axes, OFFLINE, 1.75, GREY, "offline, once, from simulations")
         row(axes, ONLINE, 0.05, ADAPTED, "for each observed dataset")
-        kept = "fitted: μ(s), null distances, a sample of simulations"
+        kept = "fitted: μ(s), residuals of simulations, nulls"
         box(axes, (2.06, 1.16), (2.86, 0.3), OBSERVED)
         axes.text(3.49, 1.31, kept, ha="center", va="center", fontsize=11)
         for column in (3.49, 4.49):

@@ -63,7 +63,7 @@ def mean(x):
 
 def estimator():
     """A small embedding, quickly chosen."""
-    return mindist.MinimumDistance(mean, num_features=16, representation="raw", local=False)
+    return mindist.MinimumDistance(mean, num_features=16, representation="raw")
 
 
 def simulate(out, num=60, simulator=one_by_one, **options):

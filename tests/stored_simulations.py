@@ -33,8 +33,8 @@ class MemoryBank:
     @classmethod
     def of(cls, mds: MinimumDistance, theta: Tensor, x: Tensor, *, keep: str) -> "MemoryBank":
         s = mds.summary(x)
-        pilot = x[:1_000], s[:1_000]
-        embedding = mds.choose_embedding(*pilot)
+        pilot = x[:2_000], s[:2_000]
+        embedding = mds.choose_embedding(x[:1_000], s[:1_000])
         z_bar = embedding.mean(x).float().numpy()
         data = x.numpy() if keep == "data" else None
         return cls(theta.numpy(), s.numpy(), z_bar, data, pilot, embedding.state())

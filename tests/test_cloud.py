@@ -6,7 +6,7 @@ import torch
 from exact_models import LinearDecoder, LocationDecoder, features, levenberg_marquardt, normal
 from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.objective import EmbeddingDistance
-from mindist.adaptation.starts import RELATIVE_RIDGE, Cloud, Likeness
+from mindist.adaptation.starts import RELATIVE_RIDGE, Cloud
 
 
 def penalty(cloud, s):
@@ -85,38 +85,20 @@ def test_equal_summaries_give_finite_numbers():
         assert penalty(cloud, near.mean(1)).item() == pytest.approx(0, abs=1e-12)
 
 
-def test_most_alike_are_those_with_the_largest_cosine():
+def test_the_cloud_is_of_those_with_the_largest_cosine(monkeypatch):
+    """Whatever the mass of an embedding, and in whatever blocks they are compared."""
     z, simulated = normal(20, 16), normal(300, 16, seed=1) * normal(300, 1, seed=2).exp()
-    expected = []
-    for row in z:
-        cosine = [float(row @ other / (row.norm() * other.norm())) for other in simulated]
-        expected.append(sorted(range(300), key=lambda i: -cosine[i])[:5])
-    assert Likeness.of(simulated).most(z, 5).tolist() == expected
-
-
-def test_most_alike_ignores_the_mass_of_an_embedding_and_blocks(monkeypatch):
-    z, simulated = normal(20, 16), normal(300, 16, seed=1)
-    index = Likeness.of(simulated).most(z, 5)
-    assert torch.equal(Likeness.of(simulated).most(0.01 * z, 5), index)
-    monkeypatch.setattr("mindist.adaptation.starts.BLOCK_ELEMENTS", 700)
-    assert torch.equal(Likeness.of(simulated).most(z, 5), index)
-
-
-def test_likeness_in_the_leading_directions_is_that_of_all_where_the_rest_is_empty():
-    directions, _ = torch.linalg.qr(normal(200, 10))
-    simulated = normal(300, 10, seed=1) @ directions.T
-    z = normal(20, 10, seed=2) @ directions.T
-    noisy = z + 5 * (normal(20, 200, seed=3) - normal(20, 200, seed=3) @ directions @ directions.T)
-    expected = (z @ torch.nn.functional.normalize(simulated, dim=1).T).topk(5).indices
-    assert torch.equal(Likeness.of(simulated).most(noisy, 5), expected)
-
-
-def test_most_alike_takes_as_many_as_there_are():
-    assert (
-        Likeness.of(normal(3, 4, seed=1)).most(normal(2, 4)).sort(1).values.tolist()
-        == [[0, 1, 2]] * 2
-    )
-    assert Likeness.of(normal(3, 4, seed=1)).most(normal(0, 4)).shape == (0, 3)
+    s = normal(300, 2, seed=3)
+    bank = Bank(s, simulated.float(), s.mean(0), s.std(0))
+    cosine = torch.nn.functional.cosine_similarity(z[:, None], simulated[None], dim=2)
+    centre = s[cosine.topk(50, dim=1).indices].mean(1)
+    torch.testing.assert_close(bank.cloud(z).centre, centre)
+    torch.testing.assert_close(bank.cloud(0.01 * z).centre, centre)
+    monkeypatch.setattr("mindist.adaptation.starts.NEAREST_ELEMENTS", 700)
+    torch.testing.assert_close(bank.cloud(z).centre, centre)
+    assert len(bank.cloud(z[:0]).centre) == 0
+    few = Bank(s[:3], simulated[:3].float(), s[:3].mean(0), s[:3].std(0))
+    torch.testing.assert_close(few.cloud(z[:1]).centre[0], s[:3].mean(0))
 
 
 # ---------------------------------------------------------------------------- the objective
@@ -171,8 +153,7 @@ def test_the_jacobian_of_the_residual_matches_finite_differences(location):
 def find(decoder, bank, z_bar, error=1.0, **options):
     s_obs = torch.full((len(z_bar), 2), 5.0).double()
     problem = Problem(torch.empty(len(z_bar), 1, 2), s_obs, z_bar)
-    options = Search(reweight=0, **options)
-    return search(View(decoder, bank, error), options, problem, torch.Generator())
+    return search(View(decoder, bank, error), Search(**options), problem, torch.Generator())
 
 
 def test_a_heavy_penalty_leaves_the_summary_at_the_centre_of_the_cloud(location):

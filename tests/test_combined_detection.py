@@ -1,4 +1,4 @@
-"""Statistics sharper than the plain distance, and the test that combines them at size alpha."""
+"""The test that combines statistics at size alpha, and how far a summary is from simulated ones."""
 
 import math
 
@@ -8,8 +8,7 @@ from scipy import stats
 
 from mindist import storage
 from mindist.decoders import RidgeDecoder
-from mindist.detection import CombinedTest, NullDistances, ResidualStatistics, SummaryOutlyingness
-from mindist.features import FourierFeatures, choose_bandwidth
+from mindist.detection import CombinedTest, NullDistances, SummaryOutlyingness
 from mindist.schema import Record, pack
 
 
@@ -25,16 +24,6 @@ def reread(part, path):
     """Through JSON and safetensors and back."""
     storage.write_artefact(path, type(part).__name__, *pack(part))
     return Record.open(path, *storage.read_artefact(path, type(part).__name__)).read(type(part))
-
-
-def assert_size(p, alpha, num_null):
-    """Rejections inside their central 99% interval, with the error of a null of `num_null`.
-
-    Given the null the level is Beta distributed around alpha, so that they are beta-binomial.
-    """
-    rank = math.floor(alpha * (num_null + 1))
-    low, high = stats.betabinom.interval(0.99, len(p), rank, num_null + 1 - rank)
-    assert low <= int((p <= alpha).sum()) <= high
 
 
 # ---------------------------------------------------------------------------- the combined test
@@ -176,18 +165,6 @@ def test_a_combined_test_survives_its_state(tmp_path):
             r"statistics: .*got 1 NaN \(the first is 'a' of dataset 1\)",
         ),
         (
-            lambda: ResidualStatistics.of(draw(9, 4), draw(8, 2), torch.Generator()),
-            r"residual, s: expected .*\(M, K\).*got shapes \(9, 4\) and \(8, 2\)",
-        ),
-        (
-            lambda: residual_statistics()[0](draw(9, 3), draw(9, 1)),
-            r"residual, s: expected shapes \(B, 6\) and \(B, 1\).*got \(9, 3\) and \(9, 1\)",
-        ),
-        (
-            lambda: residual_statistics()[0](draw(9, 6), draw(9, 1), ratio=0.0),
-            r"ratio: expected a positive number .*got 0.0",
-        ),
-        (
             lambda: SummaryOutlyingness.of(draw(1, 2), torch.Generator()),
             r"s: expected at least 2 simulated summaries, .*got shape \(1, 2\)",
         ),
@@ -202,119 +179,8 @@ def test_errors_say_what_was_expected_and_what_came(make, message):
         make()
 
 
-# ---------------------------------------------------------------------------- residual statistics
-
-DIM = 6
-
-
-def scaled_noise(s, seed):
-    """Residuals with |r|^2 = sigma(s)^2 chi2(6), sigma(s) = exp(2 s): from 1/7 to 7."""
-    return (2 * s).exp() * draw(len(s), DIM, seed=seed)
-
-
-def uniform_summaries(num, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return 2 * torch.rand(num, 1, dtype=torch.float64, generator=generator) - 1
-
-
-def residual_statistics(num=4_000):
-    s = uniform_summaries(num, 0)
-    residual = scaled_noise(s, seed=1)
-    statistics = ResidualStatistics.of(residual, s, torch.Generator().manual_seed(2))
-    return statistics, residual, s
-
-
-def test_mahalanobis_solves_with_the_null_covariance():
-    statistics, residual, s = residual_statistics()
-    covariance = residual.T @ residual / len(residual)
-    top = torch.linalg.eigvalsh(covariance)[-1]
-    r = draw(7, DIM, seed=3)
-    solved = torch.linalg.solve(covariance + 0.01 * top * torch.eye(DIM), r.T).T
-    torch.testing.assert_close(statistics(r, s[:7])[:, 1], (r * solved).sum(1).log())
-
-
-def test_the_scale_is_the_expected_logarithm():
-    """E[log(sigma(s)^2 chi2(6))] = 4 s + digamma(3) + log 2."""
-    statistics, _, _ = residual_statistics()
-    s = torch.linspace(-0.9, 0.9, 19, dtype=torch.float64)[:, None]
-    expected = 4 * s[:, 0] + torch.digamma(torch.tensor(3.0)) + math.log(2)
-    got = -statistics(torch.eye(DIM, dtype=torch.float64)[:1].expand(19, -1), s)[:, 0]
-    # A hundred coefficients from 4,000 logarithms with standard deviation .63: at most .1 each.
-    torch.testing.assert_close(got, expected, rtol=0, atol=0.3)
-
-
-def test_the_scaled_distance_does_not_depend_on_the_summary():
-    statistics, _, _ = residual_statistics()
-    s = uniform_summaries(4_000, seed=4)
-    residual = scaled_noise(s, seed=5)
-    scaled = statistics(residual, s)[:, 0]
-    plain = residual.square().sum(1).log()
-    limit = stats.norm.ppf(0.995) / math.sqrt(len(s))
-    for moment in (s[:, 0], s[:, 0].square()):
-        assert torch.corrcoef(torch.stack([scaled, moment]))[0, 1].abs() < limit
-    assert torch.corrcoef(torch.stack([plain, s[:, 0]]))[0, 1] > 0.9
-
-
-def test_the_scaled_distance_detects_what_is_large_for_its_summary():
-    """Doubled residuals where sigma is at most 1/4; chi2(6) above its 95% quantile / 4: .74 power.
-
-    Among all simulations none of them is large.
-    """
-    statistics, residual, s = residual_statistics()
-    null = torch.cat([statistics.leave_one_out(residual, s), residual.norm(dim=1)[:, None]], dim=1)
-    test = CombinedTest(null, ("scaled", "mahalanobis", "plain"))
-    at = -0.7 - 0.15 * (1 + uniform_summaries(1_000, seed=6))
-    doubled = 2 * scaled_noise(at, seed=7)
-    observed = torch.cat([statistics(doubled, at), doubled.norm(dim=1)[:, None]], dim=1)
-    scaled, _, plain = (test.p_values(observed) <= 0.05).double().mean(0)
-    known = stats.chi2.sf(stats.chi2.ppf(0.95, DIM) / 4, DIM)
-    assert abs(scaled - known) < 0.1
-    assert plain == 0
-    combined = test.p_value(observed) <= 0.05
-    assert combined.double().mean() > 0.4
-
-
-def test_the_scale_is_not_extrapolated():
-    statistics, _, s = residual_statistics()
-    r = draw(1, DIM, seed=3)
-    edges = torch.stack([s.min(), s.max()])[:, None]
-    beyond = statistics(r.expand(2, -1), edges + torch.tensor([[-50.0], [50.0]]))
-    assert torch.equal(beyond, statistics(r.expand(2, -1), edges))
-    low, high = statistics.span
-    scale = _log_square(r) - statistics(r.expand(400, -1), 10 * draw(400, 1))[:, 0]
-    assert scale.min() >= low - 1e-12
-    assert scale.max() <= high + 1e-12
-
-
-def _log_square(r):
-    return r.square().sum(1).log()
-
-
-def test_leaving_one_out_is_fitting_without_it():
-    """With a fixed basis, ridge and length-scale for g, and damping for S."""
-    statistics, residual, s = residual_statistics(60)
-    got = statistics.leave_one_out(residual, s)
-    g, M = statistics.log_scale, len(s)
-    h, target = g.basis(s), _log_square(residual)
-    covariance = residual.T @ residual / M
-    damping = 0.01 * torch.linalg.eigvalsh(covariance)[-1] * torch.eye(DIM)
-    for i in (0, 17, 59):
-        keep = torch.arange(M) != i
-        centre, mean = h[keep].mean(0), target[keep].mean()
-        centred = h[keep] - centre
-        penalty = g.ridge * M * torch.eye(h.shape[1], dtype=torch.float64)
-        weight = torch.linalg.solve(
-            centred.T @ centred + penalty, centred.T @ (target[keep] - mean)
-        )
-        scale = (mean + (h[i] - centre) @ weight).clamp(*statistics.span)
-        torch.testing.assert_close(got[i, 0], target[i] - scale, rtol=1e-6, atol=1e-6)
-        without = residual[keep].T @ residual[keep] / M + damping
-        mahalanobis = residual[i] @ torch.linalg.solve(without, residual[i])
-        torch.testing.assert_close(got[i, 1], mahalanobis.log())
-
-
 def test_leave_one_out_residuals_of_the_decoder_are_those_of_a_fit_without_each():
-    s, z_bar = draw(60, 2), draw(60, DIM, seed=1)
+    s, z_bar = draw(60, 2), draw(60, 6, seed=1)
     options = {"length_scales": (0.5,), "ridges": (1e-3,)}
     decoder = RidgeDecoder(20, **options).fit(s, z_bar, generator=torch.Generator())
     residual = decoder.leave_one_out_residuals(s, z_bar)
@@ -327,69 +193,67 @@ def test_leave_one_out_residuals_of_the_decoder_are_those_of_a_fit_without_each(
         torch.testing.assert_close(residual[i], z_bar[i] - mean - (h[i] - centre) @ weight)
 
 
-def test_residuals_are_rescaled_by_the_number_of_observations():
-    """Noise of 25 observations instead of 100 is twice as large."""
-    statistics, _, s = residual_statistics()
-    r = draw(20, DIM, seed=3)
-    torch.testing.assert_close(statistics(2 * r, s[:20], ratio=25 / 100), statistics(r, s[:20]))
-    torch.testing.assert_close(
-        statistics(r, s[:20], ratio=4.0), statistics(r, s[:20]) + math.log(4)
-    )
-
-
-def test_residual_statistics_survive_their_state(tmp_path):
-    statistics, residual, s = residual_statistics()
-    again = reread(statistics, tmp_path / "statistics")
-    assert torch.equal(again(residual, s), statistics(residual, s))
-
-
-def test_blocks_do_not_change_the_statistics():
-    statistics, residual, s = residual_statistics(9_000)
-    one_by_one = torch.cat([statistics(residual[i : i + 1], s[i : i + 1]) for i in (0, 4_096)])
-    torch.testing.assert_close(statistics(residual, s)[[0, 4_096]], one_by_one)
-    assert statistics(residual[:0], s[:0]).shape == (0, 2)
-
-
-def test_residuals_that_are_zero_have_finite_statistics():
-    residual, s = torch.zeros(50, 4), torch.ones(50, 2)
-    statistics = ResidualStatistics.of(residual, s, torch.Generator())
-    assert statistics(residual, s).isfinite().all()
-    assert statistics.leave_one_out(residual, s).isfinite().all()
-
-
-@pytest.mark.parametrize("num", [2, 5, 19])
-def test_few_simulations_are_enough_for_statistics(num):
-    statistics, residual, s = residual_statistics(num)
-    assert statistics(residual, s).isfinite().all()
-    assert statistics.leave_one_out(residual, s).isfinite().all()
-
-
 # ---------------------------------------------------------------------------- summaries
 
 UNITS = torch.tensor([1e-4, 1.0, 1e5], dtype=torch.float64)
 
 
-def brute_force(s, others, rank):
-    """The rank-th smallest Mahalanobis distance with the covariance of `others`."""
+def brute_force(s, others):
+    """log of d_5(s) over the mean d_5 of its five nearest, whitened by the covariance of `others`.
+
+    A summary that is among the others is left out of its own neighbourhood.
+    """
     centred = others - others.mean(0)
     precision = torch.linalg.inv(centred.T @ centred / len(others))
-    difference = s[:, None] - others
-    return (
-        torch.einsum("bmi,ij,bmj->bm", difference, precision, difference)
-        .sqrt()
-        .sort(1)[0][:, rank - 1]
-    )
+
+    def nearest(points):
+        difference = points[:, None] - others
+        squared = torch.einsum("bmi,ij,bmj->bm", difference, precision, difference)
+        distance, index = squared.clamp(min=0).sqrt().sort(1)
+        own = (distance[:, :1] < 1e-6).long()
+        return distance.gather(1, 4 + own)[:, 0], index.gather(1, torch.arange(5) + own)
+
+    reach = nearest(others)[0]
+    distance, index = nearest(s)
+    return (distance / reach[index].mean(1)).log()
 
 
-def test_outlyingness_is_the_distance_to_the_fifth_nearest():
+def test_outlyingness_is_the_local_factor_of_the_fifth_neighbour():
     mixed = draw(300, 3) @ draw(3, 3, seed=1) * UNITS  # correlated, in very different units
     outlyingness = SummaryOutlyingness.of(mixed, torch.Generator())
     observed = 3 * draw(40, 3, seed=2) * UNITS
-    expected = brute_force(observed, mixed, 5)
-    torch.testing.assert_close(outlyingness(observed), expected, rtol=1e-3, atol=0)
-    # The sixth, itself the first: by brute force the fifth among the others.
-    left_out = brute_force(mixed, mixed, 6)
-    torch.testing.assert_close(outlyingness.leave_one_out(), left_out, rtol=1e-3, atol=0)
+    for s in (observed, mixed):
+        torch.testing.assert_close(outlyingness(s), brute_force(s, mixed), rtol=1e-3, atol=1e-3)
+
+
+def test_outlyingness_in_many_dimensions_needs_no_tree():
+    s, observed = draw(200, 12), draw(20, 12, seed=1)
+    outlyingness = SummaryOutlyingness.of(s, torch.Generator())
+    for points in (s, observed):
+        expected = brute_force(points, s)
+        torch.testing.assert_close(outlyingness(points), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_off_a_curve_is_far_where_along_it_is_near():
+    """Simulated summaries on an arc, 100 points, which are about a thirtieth apart."""
+    angle = torch.linspace(0, 3, 100).double()
+    arc = torch.stack([angle.cos(), angle.sin()], 1)
+    outlyingness = SummaryOutlyingness.of(arc, torch.Generator())
+    between = (angle[50] + angle[51]) / 2
+    on = torch.stack([between.cos(), between.sin()])[None]
+    assert outlyingness(on).abs() < 0.3
+    assert outlyingness(0.5 * on) > 1.5 > 1 > outlyingness(arc).abs().max()
+
+
+def test_below_half_of_the_sampling_noise_nothing_is_told_apart():
+    lattice = torch.arange(20.0).double().repeat(10)[:, None]
+    noise = torch.eye(1).double() * 4.0
+    plain = SummaryOutlyingness.of(lattice, torch.Generator())
+    floored = SummaryOutlyingness.of(lattice, torch.Generator(), noise)
+    between = torch.tensor([[10.5]]).double()
+    assert plain(between) > 5  # copies have a reach of 0
+    assert floored(between) == 0
+    assert floored(torch.tensor([[60.0]]).double()) > 2
 
 
 def test_units_and_constant_and_duplicated_summaries_do_not_matter():
@@ -415,38 +279,25 @@ def test_units_and_constant_and_duplicated_summaries_do_not_matter():
 
 def test_summaries_that_never_vary_are_never_far():
     outlyingness = SummaryOutlyingness.of(torch.ones(30, 2), torch.Generator())
-    assert torch.equal(outlyingness(draw(5, 2)), torch.zeros(5, dtype=torch.float64))
-    assert torch.equal(outlyingness.leave_one_out(), torch.zeros(30, dtype=torch.float64))
+    for s in (draw(5, 2), torch.ones(30, 2)):
+        assert torch.equal(outlyingness(s), torch.zeros(len(s), dtype=torch.float64))
 
 
-def test_repeated_summaries_are_at_distance_zero():
-    s = torch.tensor([[0.0], [1.0]]).repeat(10, 1)
-    outlyingness = SummaryOutlyingness.of(s, torch.Generator())
-    assert torch.equal(outlyingness.leave_one_out(), torch.zeros(20, dtype=torch.float64))
-    torch.testing.assert_close(outlyingness(torch.tensor([[2.0]])).item(), 2.0, rtol=1e-5, atol=0)
-
-
-def test_at_most_ten_thousand_summaries_are_kept_in_order():
+def test_at_most_ten_thousand_summaries_are_kept():
     s = draw(12_000, 1)
     outlyingness = SummaryOutlyingness.of(s, torch.Generator().manual_seed(0))
     assert outlyingness.points.shape == (10_000, 1)
-    assert (outlyingness.index.diff() > 0).all()
-    kept = s[outlyingness.index]
-    expected = (kept[:50] - kept.T).abs().sort(1).values[:, 5] / s.std(unbiased=False)
-    torch.testing.assert_close(outlyingness.leave_one_out()[:50], expected, rtol=1e-5, atol=1e-12)
-    few = SummaryOutlyingness.of(s[:20], torch.Generator())
-    assert torch.equal(few.index, torch.arange(20))
+    assert outlyingness(torch.zeros(1, 1)).abs() < 1  # as dense as what is around it
 
 
 @pytest.mark.parametrize("num", [2, 5, 6])
 def test_few_summaries_have_fewer_neighbours(num):
+    """The first lies num - 1 from the farthest, its (num - 1)th neighbour."""
     s = torch.arange(num, dtype=torch.float64)[:, None]
     outlyingness = SummaryOutlyingness.of(s, torch.Generator())
-    spread = s.std(unbiased=False)
-    # The first lies num - 1 from the farthest, its (num - 1)th neighbour.
-    torch.testing.assert_close(
-        outlyingness.leave_one_out()[0] * spread, s[-1, 0], rtol=1e-5, atol=0
-    )
+    reach = outlyingness.reach * s.std(unbiased=False)
+    torch.testing.assert_close(reach[0], s[min(5, num - 1), 0], rtol=1e-5, atol=0)
+    assert outlyingness(s).isfinite().all()
 
 
 def test_outlyingness_survives_its_state(tmp_path):
@@ -454,71 +305,4 @@ def test_outlyingness_survives_its_state(tmp_path):
     again = reread(outlyingness, tmp_path / "summaries")
     s = draw(10, 3, seed=1)
     assert torch.equal(again(s), outlyingness(s))
-    assert torch.equal(again.leave_one_out(), outlyingness.leave_one_out())
     assert outlyingness(s[:0]).shape == (0,)
-
-
-# ---------------------------------------------------------------------------- the real thing
-
-
-class Detector:
-    """Two kernels and the summary, from simulations, as one test."""
-
-    def __init__(self, task, x, generator):
-        self.task, s = task, task.summary(x)
-        self.kernels, null = [], []
-        for rule in ("median", "0.35 median"):
-            bandwidth = choose_bandwidth(rule, x, generator)
-            features = FourierFeatures.draw((2,), 512, bandwidth=bandwidth, generator=generator)
-            z_bar = features.mean(x)
-            decoder = RidgeDecoder().fit(s, z_bar, generator=generator)
-            residual = decoder.leave_one_out_residuals(s, z_bar)
-            statistics = ResidualStatistics.of(residual, s, generator)
-            self.kernels.append((features, decoder, statistics))
-            null.append(statistics.leave_one_out(residual, s))
-        self.outlyingness = SummaryOutlyingness.of(s, generator)
-        self.test = CombinedTest(
-            torch.cat([*null, self.outlyingness.leave_one_out()[:, None]], dim=1),
-            tuple(f"{name} {k}" for k in ("wide", "narrow") for name in ResidualStatistics.NAMES)
-            + (SummaryOutlyingness.NAME,),
-        )
-
-    def statistics(self, x, ratio=1.0):
-        s = self.task.summary(x)
-        columns = [
-            statistics(features.mean(x).double() - decoder(s), s, ratio)
-            for features, decoder, statistics in self.kernels
-        ]
-        return torch.cat([*columns, self.outlyingness(s)[:, None]], dim=1)
-
-    def p_value(self, x, ratio=1.0):
-        return self.test.p_value(self.statistics(x, ratio))
-
-
-@pytest.fixture(scope="module")
-def detector(task):
-    generator = torch.Generator().manual_seed(0)
-    x = task.simulate(task.sample_prior(5_000, generator), generator=generator)
-    return Detector(task, x, generator)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_obs", [100, 50, 200])
-def test_size_on_the_gaussian_task(task, detector, num_obs):
-    """2,000 fresh clean datasets of N observations, 5,000 simulations of 100."""
-    generator = torch.Generator().manual_seed(num_obs)
-    x = task.simulate(task.sample_prior(2_000, generator), num_obs, generator=generator)
-    assert_size(detector.p_value(x, ratio=num_obs / 100), 0.05, num_null=5_000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("delta", "epsilon", "least"), [(1.0, 0.2, 0.8), (3.0, 0.1, 0.95)])
-def test_power_on_the_gaussian_task(task, detector, delta, epsilon, least):
-    """The distance alone at the median bandwidth has .55 and .97, the narrow one .92 and .79."""
-    generator = torch.Generator().manual_seed(1)
-    x = task.simulate(task.sample_prior(1_000, generator), generator=generator)
-    x = task.contaminate(x, epsilon, delta=delta, generator=generator)
-    assert (detector.p_value(x) <= 0.05).double().mean() >= least
-    decided = detector.test.smallest(detector.statistics(x))
-    most_often = max(set(decided), key=decided.count)
-    assert most_often.endswith("narrow" if delta == 1 else "wide")

@@ -16,7 +16,6 @@ from mindist.features import (
     median_distance,
     mmd_squared,
 )
-from mindist.features.kernel import efficiency_share, parse_bandwidth
 
 
 def draw(num_features, dim=2, bandwidth=1.5, seed=0):
@@ -167,21 +166,11 @@ def test_median_distance_is_that_of_all_pairs(dim, offset):
     assert median_distance(x, torch.Generator()) == 0.0
 
 
-def test_an_efficiency_is_read_and_needs_more_than_observations():
-    for rule in ("95% efficient", " 95 %efficient ", "95.0% efficient"):
-        assert efficiency_share(rule) == 0.95
-        assert math.isnan(parse_bandwidth(rule))
-    for rule in ("median", "0.5 median", 2.0):
-        assert efficiency_share(rule) is None
-    with pytest.raises(ValueError, match="bandwidth: expected a positive number"):
-        choose_bandwidth("95% efficient", torch.zeros(2, 2, 1), torch.Generator())
-
-
 @pytest.mark.parametrize(
     "rule",
     [
         *("mean", "-1 median", 0.0, -2.0, float("nan"), float("inf"), "0 median"),
-        *("0% efficient", "100% efficient", "-5% efficient", "95 efficient", "efficient"),
+        *("95% efficient", "efficient", ""),
     ],
 )
 def test_bad_bandwidths_are_refused(rule):
@@ -205,11 +194,8 @@ def test_features_without_a_gradient_are_the_same(dtype, dim, scale):
     exact = z(x.double())
     size = float((x.double().abs() @ z.weight.abs()).max())
     error = torch.finfo(dtype).eps * (4 + 2 * size) * math.sqrt(2 / 96)
-    room = torch.empty(3 * 70 * 96 + 5, dtype=dtype)
     with torch.no_grad():
-        plain, written = z(x), z(x, room)
-    assert torch.equal(plain, written)
-    assert written.data_ptr() == room.data_ptr()
+        plain = z(x)
     assert plain.dtype == z(x).dtype == z.mean(x).dtype == dtype
     for features in (plain, z(x)):
         assert float((features - exact).abs().max()) < error

@@ -71,7 +71,7 @@ def test_stored_embeddings_are_not_made_again(task, simulations, monkeypatch):
     calls, mean = [], Embedding.mean
     monkeypatch.setattr(Embedding, "mean", lambda self, x: calls.append(len(x)) or mean(self, x))
     MinimumDistance(task.summary, **OPTIONS).fit(bank)
-    assert calls == [3]  # the check of the pilot
+    assert calls == [3, 2_000]  # the check of the pilot; the datasets that are sorted to calibrate
 
 
 DIFFERENT = [
@@ -80,7 +80,6 @@ DIFFERENT = [
         {"bandwidth": 7.0},
         r"bandwidth \(a kernel of width [\d.]+ in the bank, a kernel of width 7 h",
     ),
-    ({"local": False}, r"local \(a kernel of width [\d.]+ in the bank, none here\)"),
     ({"representation": "raw"}, r"representation \('identity' in the bank, 'raw' here\)"),
     ({"seed": 5, "bandwidth": 3.0}, "frequencies or seed"),
     ({"frequencies": "random", "bandwidth": 3.0}, "frequencies or seed"),
@@ -205,7 +204,7 @@ def on_disk(task, path, num, failures):
 
 
 def test_a_bank_on_disk_gives_the_fit_to_its_data(task, tmp_path):
-    bank = on_disk(task, tmp_path / "bank", 1_500, "redraw")
+    bank = on_disk(task, tmp_path / "bank", 1_000, "redraw")
     assert is_bank(bank)
     data = [torch.from_numpy(chunk.x) for chunk in bank.chunks()]
     for seed in (0, 3):  # as stored, and embedded anew

@@ -207,15 +207,12 @@ def test_truth_values_are_true_or_false(folder):
     [
         ("embedding.config.event_shape", [3], r"'features.weight' has shape \(2, 8\)"),
         ("embedding.config.fitted_bandwidth", math.nan, "'fitted_bandwidth' is nan"),
-        ("embedding.config.local_bandwidth", 1.0, "it lacks the tensor 'local_features.weight'"),
         ("embedding.config.event_shape", [1, 2], r"not for observations of shape \(2,\)"),
     ],
 )
 def test_an_embedding_that_does_not_fit(folder, where, value, message):
     alter(folder / "zarr.json", lambda attributes: put(attributes, where, value))
-    mds = MinimumDistance(
-        GaussianTask().summary, num_features=16, alpha=0.5, representation="raw", local=False
-    )
+    mds = MinimumDistance(GaussianTask().summary, num_features=16, alpha=0.5, representation="raw")
     with pytest.raises(ValueError, match=rf"bank/embedding is damaged: .*{message}"):
         mds.fit(SimulationBank.open(folder))
 

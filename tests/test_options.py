@@ -28,8 +28,7 @@ WRONG: dict[str, list[Any]] = {
     "summary": ["mean", None, 3],
     "bandwidth": [*NOT_NUMBERS, "wide", "median 2", 0, -1.0, float("nan"), float("inf"), 1e300],
     "representation": ["fourier", None, 3, ["raw"]],
-    "local": NOT_FLAGS,
-    "detector": NOT_WORDS,
+    "sorting": NOT_FLAGS,
     "num_features": [*NOT_COUNTS, 0, -2, 3],
     "frequencies": NOT_WORDS,
     "decoder": ["tree", None, 3, RidgeDecoder, mean, {"ridge": 1}],
@@ -70,9 +69,6 @@ WRONG_SEARCHES: dict[str, list[Any]] = {
     "starts": [3, None, object(), [], "far", [("a", "b")], [None]],
     "restarts": [*NOT_COUNTS, -1],
     "stay": [*NOT_NUMBERS, -0.5, float("nan")],
-    "reweight": [*NOT_COUNTS, -2],
-    "feedback": [*NOT_NUMBERS, -1.0],
-    "distinct": NOT_FLAGS,
 }
 SEARCHES = [(name, value) for name, values in WRONG_SEARCHES.items() for value in values]
 
@@ -98,7 +94,7 @@ def test_numbers_of_every_kind_are_numbers(number: Any):
     assert mds.alpha == pytest.approx(0.1)
     assert mds.bandwidth == pytest.approx(0.1)
     assert mds.seed == 3
-    assert MinimumDistance(mean, local=np.True_).local is True
+    assert MinimumDistance(mean, sorting=np.True_).sorting is True
 
 
 def test_settings_that_are_changed_later_are_checked_too():

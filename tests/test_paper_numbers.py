@@ -4,8 +4,11 @@ The exact posterior mean given the sample mean is s N / (N + 1), so the RMSE is 
 NPE; tests/test_demo.py repeats it with a trained one.
 """
 
+import math
+
 import pytest
 import torch
+from scipy import stats
 
 from exact_models import levenberg_marquardt
 from mindist.adaptation.objective import EmbeddingDistance
@@ -64,3 +67,20 @@ def test_the_batched_solver_matches_lbfgs_for_each_dataset(task, mds, mds_paper)
             batched = distance(levenberg_marquardt(distance.residual, start).value, every)
         single = lbfgs(distance, start).objective
         assert ((batched - single) / single <= 1e-8).double().mean() >= 0.99
+
+
+@pytest.mark.parametrize("num_obs", [50, 100, 200])
+def test_size_of_the_paper_preset(task, mds_paper, num_obs):
+    """2,000 clean datasets: the error of the threshold, from 1,000 held-out simulations, counts.
+
+    Given the null sample the level is Beta distributed around alpha, so that rejections among
+    2,000 are beta-binomial; two samples are compared by the two-sample KS test.
+    """
+    generator = torch.Generator().manual_seed(200 + num_obs)
+    theta = task.sample_prior(2_000, generator)
+    result = mds_paper.detect(task.simulate(theta, num_obs, generator=generator))
+    null = mds_paper.fitted_.null.distances(num_obs)
+    rank = math.floor(0.05 * (len(null) + 1))
+    low, high = stats.betabinom.interval(0.99, 2_000, rank, len(null) + 1 - rank)
+    assert low <= int(result.misspecified.sum()) <= high
+    assert stats.ks_2samp(result.distance_obs.numpy(), null.numpy()).pvalue > 0.01

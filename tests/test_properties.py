@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mindist import Adaptation, MinimumDistance, Search
+from mindist import Adaptation, MinimumDistance
 from mindist.adaptation import Status
 
 FEW = settings(derandomize=True, deadline=None, max_examples=8, database=None)
@@ -34,6 +34,8 @@ PER_DATASET = [
     "covariance",
     "excess",
 ]
+
+UNMOVED = (Status.WELL_SPECIFIED, Status.UNMOVED, Status.UNEXPLAINED, Status.KEPT_OBSERVED)
 
 
 def mean(x: Tensor) -> Tensor:
@@ -71,9 +73,8 @@ def assert_sound(result: Adaptation) -> None:
     for name in ("weights", "epsilon", "outlier_score"):
         value = getattr(result, name)
         assert ((value >= 0) & (value <= 1)).all(), name
-    assert (result.objective_star <= result.objective_obs).all()
     assert torch.equal(result.adapted, (result.s_star != result.s_obs).any(1))
-    unmoved = [status in (Status.WELL_SPECIFIED, Status.KEPT_OBSERVED) for status in result.status]
+    unmoved = [status in UNMOVED for status in result.status]
     assert unmoved == (~result.adapted).tolist()
 
 
@@ -131,21 +132,6 @@ def test_a_batch_is_its_datasets_one_by_one(shape, copies):
         assert_same(together[index : index + 1], alone)
         assert mds.detect(x[index % 4]).p_value == pytest.approx(float(alone.p_value), abs=0.0101)
     assert mds.adapt(x[0]).s_star.shape == together.s_star.shape[1:]
-
-
-def test_a_result_says_where_weights_were_dropped():
-    x = observe((2,)).float()
-    mds = MinimumDistance(mean, num_features=32, alpha=0.2, representation="identity")
-    mds.fit(simulate(NUM, (2,), 1).float())
-    weighed = mds.adapt(x)
-    mds.search = Search(feedback=0.0)
-    dropped = mds.adapt(x)
-    assert weighed.unweighed.tolist() == [False] * 4
-    assert dropped.adapted[:2].all()
-    assert torch.equal(dropped.unweighed, dropped.adapted)
-    assert "weights were not asked for, or were dropped" in dropped.message[0]
-    assert dropped[0].message == dropped.message[0]
-    assert dropped.message[3] == Status.WELL_SPECIFIED.message
 
 
 # ------------------------------------------------------------------------------ types and layouts
@@ -253,14 +239,14 @@ def test_summaries_and_columns_of_very_different_units(scale):
 
 
 @pytest.mark.parametrize("fit_as", ["?", "f4", "f8"])
-@pytest.mark.parametrize("detector", ["combined", "distance"])
-def test_clean_zeros_and_ones_are_not_rejected_for_rounding(detector, fit_as):
+@pytest.mark.parametrize("sorting", [True, False])
+def test_clean_zeros_and_ones_are_not_rejected_for_rounding(sorting, fit_as):
     # The mean of zeros and ones tells the dataset: residuals are rounding, and their ranks noise.
     def coins(num: int, size: int, seed: int) -> np.ndarray:
         draws = np.random.default_rng(seed)
         return draws.random((num, size, 1)) < draws.uniform(0.1, 0.9, (num, 1, 1))
 
-    mds = MinimumDistance(mean, num_features=32, detector=detector)
+    mds = MinimumDistance(mean, num_features=32, sorting=sorting)
     mds.fit(coins(500, 12, 1).astype(fit_as))
     for seen_as, size in [("?", 12), ("f4", 12), ("f8", 12), ("f8", 3)]:
         rejected = mds.detect(coins(200, size, 2).astype(seen_as)).misspecified

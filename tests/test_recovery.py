@@ -40,7 +40,7 @@ def gaussian():
 
 
 def recovery(x, s, bandwidth, seed=0):
-    embedding = Embedding(features((1,), 256, bandwidth), None, None)
+    embedding = Embedding(features((1,), 256, bandwidth), None)
     return recovery_error(embedding, x, s, torch.Generator().manual_seed(seed))
 
 
@@ -141,14 +141,8 @@ def test_the_units_of_a_coordinate_do_not_change_the_error_of_the_default():
 
     plain, rescaled = errors([1.0, 1.0]), errors([1.0, 1_000.0])
     torch.testing.assert_close(rescaled, plain, rtol=0.1, atol=0)
-    assert errors([1.0, 1_000.0], "identity")[0] > 2 * plain[0]  # the small one is not seen
-
-
-def test_an_efficiency_is_chosen_after_the_representation():
-    scale = 5 * math.log(10) * uniform(NUM, 1, seed=3)
-    x = torch.exp(scale + 0.5 * single(NUM, 50, seed=2))
-    s = x.log().mean(1, keepdim=True)
-    assert choose_representation(x, s, "95% efficient") == choose_representation(x, s, "median")
+    # Residuals have no units: neither matters what the kernel of the projection sees.
+    torch.testing.assert_close(errors([1.0, 1_000.0], "identity"), plain, rtol=0.1, atol=0)
 
 
 def test_the_choice_is_the_same_every_time_and_leaves_the_global_seed_alone():

@@ -81,11 +81,9 @@ def test_the_page_says_what_was_found(page, mds_small, x_obs):
     assert f"mindist {mindist.__version__}" in text
 
 
-def test_the_page_says_what_makes_an_observation_suspicious(page, mds_small):
+def test_the_page_says_what_makes_an_observation_suspicious(page):
     text = " ".join(" ".join(read(page).text).split())
-    threshold = mds_small.fitted_.score_threshold
-    also = "; a suspicious one is also above 2/3" if threshold < 2 / 3 else ""
-    assert f"In simulated data 1 in 100 exceeds {threshold:.3g}{also}." in text
+    assert "how much of it the model does not account for. A suspicious one is above 1/2." in text
 
 
 def test_observations_are_counted_in_whole_numbers():
@@ -209,12 +207,31 @@ def test_the_summary_that_was_kept_although_wrong_is_not_recommended(tmp_path, m
     assert "Do not trust the posterior" in " ".join(path.read_text(encoding="utf-8").split())
 
 
+@pytest.mark.parametrize("status", [Status.UNMOVED, Status.UNEXPLAINED])
+def test_the_page_says_why_a_summary_was_kept(tmp_path, mds_small, x_obs, status):
+    found = mds_small.adapt(x_obs)
+    still = {"s_star": found.s_obs, "adapted": torch.zeros_like(found.adapted)}
+    kept = replace(found, status=status, **still)
+    path = write_report(tmp_path / "report.html", result=kept, x=x_obs, mds=mds_small)
+    text = " ".join(read(path.read_text(encoding="utf-8")).text)
+    assert f"M{status.message[1:]}." in " ".join(text.split())
+
+
+def test_the_page_of_the_papers_preset_says_that_nothing_is_sorted(tmp_path, task, x_train, x_obs):
+    mds = mindist.MinimumDistance(task.summary, sorting=False, num_features=64)
+    mds.fit(x_train[:1_000])
+    path = write_report(tmp_path / "report.html", result=mds.adapt(x_obs), x=x_obs, mds=mds)
+    text = " ".join(" ".join(read(path.read_text(encoding="utf-8")).text).split())
+    assert "All are 0, because this estimator does not sort observations." in text
+    assert "None of the 100 observations is suspicious." in text
+
+
 def test_the_parts_of_the_test_are_those_that_it_combines(task, mds_small, x_train, x_obs):
     alone = mds_small.fitted_.p_values(x_obs[None])
-    assert list(alone) == list(mds_small.fitted_.detector.test.names) == list(STATISTICS)[1:]
+    assert list(alone) == list(mds_small.fitted_.procedure.test.names) == list(STATISTICS)[1:]
     # The smallest of several p-values, calibrated, is at least the smallest.
     assert min(p[0] for p in alone.values()) <= mds_small.detect(x_obs).p_value
-    plain = mindist.MinimumDistance(task.summary, detector="distance", num_features=64)
+    plain = mindist.MinimumDistance(task.summary, sorting=False, num_features=64)
     (distance,) = plain.fit(x_train[:1_000]).fitted_.p_values(x_obs[None]).values()
     assert distance[0] == plain.detect(x_obs).p_value
 

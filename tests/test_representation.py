@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.decomposition import PCA
 
 from mindist import MinimumDistance
 from mindist.features import REPRESENTATIONS, Encoded, candidates, make_representation
@@ -13,7 +12,6 @@ from mindist.features.representation import (
     FLOOR,
     Identity,
     PowerSpectrum,
-    PrincipalComponents,
     Range,
     SignedLog,
     Standardised,
@@ -324,69 +322,11 @@ def test_rounding_errors_at_absent_frequencies_do_not_become_coordinates():
 def test_power_spectrum_expects_series_or_images(event):
     message = (
         "representation: 'power-spectrum' expects series (T,) or images (H, W), got observations "
-        f"of shape {event}. Choose 'identity' or 'principal-components', or pass a function from "
+        f"of shape {event}. Choose 'identity', or pass a function from "
         "observations to vectors."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         make_representation("power-spectrum", torch.zeros(2, 3, *event))
-
-
-# ---------------------------------------------------------------------------- components
-
-
-def low_rank(*shape, noise=0.05, seed=0):
-    """Four directions of (*shape) with shares 50, 30, 15 and 5% of the variance, and noise."""
-    directions = torch.linalg.qr(normal(math.prod(shape), 4, seed=99))[0]
-    y = normal(20, 50, 4, seed=seed) * doubles(0.5, 0.3, 0.15, 0.05).sqrt()
-    x = (y @ directions.T).unflatten(-1, shape) + 7
-    return x + noise * normal(*x.shape, seed=seed + 1) / math.sqrt(math.prod(shape))
-
-
-def test_components_are_those_of_scikit_learn():
-    x = low_rank(5, 6)
-    rows = x.flatten(0, 1).flatten(1)
-    r = PrincipalComponents.of(x)
-    assert r.size == 3 + 2  # the first two explain 80%, the first three 95%
-    reference = PCA(n_components=3).fit(rows.numpy())
-    y = torch.from_numpy(reference.transform(rows.numpy()))
-    got = r(x).flatten(0, 1)
-    expected = y / y.square().mean(0).sqrt()
-    torch.testing.assert_close(got[:, :3].abs(), expected.abs(), rtol=1e-8, atol=1e-8)
-    outside = rows - torch.from_numpy(reference.inverse_transform(y.numpy()))
-    for column, vectors in ((3, y), (4, outside)):
-        energy = vectors.square().sum(1).log()
-        energy = (energy - energy.mean()) / energy.std(unbiased=False)
-        torch.testing.assert_close(got[:, column], energy, rtol=1e-8, atol=1e-8)
-
-
-def test_structure_that_was_never_simulated_shows_in_the_energy_outside():
-    x = low_rank(5, 6)
-    r = PrincipalComponents.of(x)
-    spot = torch.zeros(5, 6).double()
-    spot[2, 3] = 3.0
-    clean, spotted = r(low_rank(5, 6, seed=5)), r(low_rank(5, 6, seed=5) + spot)
-    assert float((clean[..., -1].abs() < 3).double().mean()) > 0.98
-    assert float(spotted[..., -1].min()) > float(r(x)[..., -1].max())
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("mean", [7.0, 1e5])
-def test_an_exactly_low_rank_sample_has_no_energy_outside(dtype, mean):
-    """What is left are rounding errors, which the floor makes equal: 0 once standardised."""
-    x = (normal(20, 50, 1) * doubles(3.0, 4.0, 12.0) + mean).to(dtype)
-    r = PrincipalComponents.of(x)
-    assert r.size == 3
-    assert float(r(x)[..., -1].abs().max()) < 1e-5
-    torch.testing.assert_close(
-        r.components.abs()[:, 0], doubles(3.0, 4.0, 12.0) / 13, rtol=1e-4, atol=0
-    )
-
-
-def test_there_are_at_most_32_components_and_5000_observations():
-    r = PrincipalComponents.of(normal(60, 100, 100, dtype=torch.float32))
-    assert r.size == 32 + 2
-    identity = r.components.T @ r.components
-    torch.testing.assert_close(identity, torch.eye(32).double(), rtol=0, atol=1e-12)
 
 
 # ---------------------------------------------------------------------------- functions
@@ -542,7 +482,7 @@ def test_a_name_or_a_fitted_representation_makes_one(name):
 def test_an_unknown_name_lists_the_known_ones(rule):
     message = (
         "representation: expected one of 'identity', 'standardised', 'signed-log', "
-        f"'power-spectrum', 'principal-components', got {rule!r}."
+        f"'power-spectrum', got {rule!r}."
     )
     with pytest.raises(ValueError, match=message):
         make_representation(rule, normal(3, 4))

@@ -93,8 +93,8 @@ def test_dry_run(names, tmp_path):
     lines = output.splitlines()
     assert lines[0].endswith("simulated one by one, 100 chunks of 200, 2 workers:")
     assert [line.split()[0] for line in lines[1:]] == ["time", "memory", "disk"]
-    # theta, s and x in float64, validity, 1,024 features in float32
-    megabytes = 20_000 * (8 + 8 + 80 + 1 + 4_096) / 1e6
+    # theta, s and x in float64, validity, 512 features in float32
+    megabytes = 20_000 * (8 + 8 + 80 + 1 + 2_048) / 1e6
     assert lines[3] == f"disk    {int(megabytes) + 1} MB at most"
 
 

@@ -227,7 +227,7 @@ def test_nan_wrong_shapes_and_summaries_that_fail(tmp_path):
             raise RuntimeError("no root")
         return x.mean(1)
 
-    mds = mindist.MinimumDistance(summary, num_features=16, representation="raw", local=False)
+    mds = mindist.MinimumDistance(summary, num_features=16, representation="raw")
     options = {"n_obs": 5, "chunk": 50, "vectorised": False, "mds": mds, "failures": "report"}
     bank = mindist.simulate(cases.PRIOR, simulator, summary, 200, out=tmp_path / "bank", **options)
     kinds = {failure.kind: failure for failure in bank.failures}
@@ -263,7 +263,7 @@ def test_another_configuration_is_refused(tmp_path):
         cases.simulate(path, 20, seed=1)
     with pytest.raises(ValueError, match=r"num is 20 there and 30 here"):
         cases.simulate(path, 30)
-    other = mindist.MinimumDistance(cases.mean, num_features=32, representation="raw", local=False)
+    other = mindist.MinimumDistance(cases.mean, num_features=32, representation="raw")
     with pytest.raises(ValueError, match=r"embedding.num_features is 16 there and 32 here"):
         cases.simulate(path, 20, mds=other)
     with pytest.raises(ValueError, match=r"functions.simulator is 'one_by_one' there"):

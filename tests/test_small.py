@@ -3,11 +3,20 @@
 import runpy
 from pathlib import Path
 
+import pytest
+
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
-FILES = {"adapt and sample": 30, "adapt and sample, sbi": 30, "fit": 20}
-TOTALS = {"lines of src/mindist": 19_500, "files of src/mindist": 130, "lines of paper": 9_000}
+FILES = {"adapt and sample": 30, "adapt and sample, sbi": 30, "fit": 24}
+# Issue 18 asks for 18,000 and 5,500: not reached yet, and not to grow again.
+TOTALS = {
+    "lines of src/mindist": 18_400,
+    "lines of the method": 5_850,
+    "files of src/mindist": 130,
+    "lines of paper": 9_000,
+}
 
 
+@pytest.mark.slow
 def test_data_pass_through_few_files() -> None:
     found = runpy.run_path(str(SCRIPTS / "trace_files.py"))["trace"](sbi=True)
     assert found.keys() == FILES.keys()

@@ -9,10 +9,8 @@ import torch
 
 from exact_models import normal
 from mindist import MinimumDistance, Search
-from mindist.adaptation.search import View
-from mindist.adaptation.starts import Bank
 from mindist.decoders import RidgeDecoder
-from mindist.decoders.ridge import Gram, Moments, RidgePath, begin_together
+from mindist.decoders.ridge import Gram, Moments, RidgePath
 from mindist.features import stream
 from mindist.features.stream import Reservoir
 
@@ -102,19 +100,6 @@ def test_adding_simulations_later_is_fitting_to_all():
     torch.testing.assert_close(streamed.bias, z.mean(0) - h.mean(0) @ weight, rtol=1e-6, atol=1e-9)
 
 
-def test_decoders_that_begin_together_are_those_that_begin_alone():
-    s, z = curve(600)
-    both = [RidgeDecoder(60), RidgeDecoder(60)]
-    targets = [z[:, :2], (3 * s).sin()]
-    begin_together(both, s, targets, generator=torch.Generator().manual_seed(3))
-    for together, target in zip(both, targets, strict=True):
-        alone = RidgeDecoder(60).fit(s, target, generator=torch.Generator().manual_seed(3))
-        together.finish()
-        assert together.length_scale == alone.length_scale
-        assert torch.equal(together.weight, alone.weight)
-    assert both[0].length_scale != both[1].length_scale
-
-
 def test_single_precision_changes_nothing_that_matters():
     s, z = curve(5_000)
     exact, rounded = (
@@ -130,9 +115,6 @@ def test_single_precision_changes_nothing_that_matters():
         rtol=0,
         atol=1e-3,
     )
-    view = View(rounded, Bank.of(s, z, torch.Generator()), rounded.held_out_error)
-    left = seen.float() - view.decode(at, torch.float32)
-    torch.testing.assert_close(left.double(), seen - rounded(at), rtol=0, atol=1e-5)
 
 
 # ---------------------------------------------------------------------------- the estimator
@@ -198,11 +180,12 @@ def test_level_and_search_change_without_a_new_fit(task, x_train):
         return x.mean(1)
 
     x_obs = task.contaminate(x_train[600:620], 0.2, generator=torch.Generator().manual_seed(0))
-    searches = (Search(), Search(reweight=0), Search(starts=("observed",), restarts=2))
-    mds = MinimumDistance(summary, num_features=32).fit(x_train[:600])
+    searches = (Search(), Search(stay=0), Search(starts=("observed",), restarts=2))
+    options = {"num_features": 32, "sorting": False}  # which calls the summary of parts of the data
+    mds = MinimumDistance(summary, **options).fit(x_train[:600])
     fitted = mds.fitted_
     for alpha, search in zip((0.04, 0.1, 0.2), searches, strict=True):
-        fresh = MinimumDistance(task.summary, num_features=32, alpha=alpha, search=search)
+        fresh = MinimumDistance(task.summary, alpha=alpha, search=search, **options)
         expected = fresh.fit(x_train[:600]).adapt(x_obs)
         mds.alpha, mds.search = alpha, search
         calls.clear()
@@ -212,9 +195,6 @@ def test_level_and_search_change_without_a_new_fit(task, x_train):
         assert torch.equal(result.s_star, expected.s_star)
         assert torch.equal(result.misspecified, expected.misspecified)
         assert torch.equal(result.excess, expected.excess)
-    mds.search = Search(reweight=0)
-    assert mds.noise is None
-    assert not mds.adapt(x_obs).excess.any()
 
 
 def test_levels_and_searches_are_checked_when_they_are_set(task):

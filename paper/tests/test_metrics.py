@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
 
 from mindist.tasks import GaussianTask
 from mindist_paper.evaluation import metrics
@@ -66,12 +65,3 @@ def test_reference_mmd_agrees_with_the_anchors():
         found = reference_mmd(task.posterior(x_obs).sample((500,)), reference)
         assert found.mean() == pytest.approx(anchor, rel=0.2)
         assert found.max() <= 10
-
-
-def test_roc_auc_is_that_of_scikit_learn():
-    score = torch.rand(3, 50, generator=torch.Generator().manual_seed(0)).mul(10).round()  # ties
-    wrong = torch.rand(3, 50, generator=torch.Generator().manual_seed(1)) < 0.3
-    expected = [roc_auc_score(w, s) for w, s in zip(wrong, score, strict=True)]
-    torch.testing.assert_close(
-        metrics.roc_auc(score, wrong), torch.tensor(expected, dtype=torch.float64)
-    )

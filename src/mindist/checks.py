@@ -15,6 +15,8 @@ from torch.distributions import Distribution
 
 from mindist.protocols import Array
 
+Condition = Callable[[Any], bool]
+
 
 def wrong(
     name: str, expected: str, got: object, then: str = "", kind: type[Exception] = ValueError
@@ -51,11 +53,7 @@ def integer(value: Any, name: str) -> int:
 
 
 def number(
-    value: Any,
-    name: str,
-    expected: str,
-    fits: Callable[[float], bool] = lambda _: True,
-    then: str = "",
+    value: Any, name: str, expected: str, fits: Condition = lambda _: True, then: str = ""
 ) -> float:
     """Return a real number of any type: not text, not None, not True, not an array of several."""
     try:
@@ -107,12 +105,7 @@ def choice(value: Any, allowed: Sequence[str], name: str) -> str:
 
 
 def choice_or(
-    value: Any,
-    allowed: Sequence[str],
-    name: str,
-    other: str,
-    fits: Callable[[Any], bool],
-    then: str = "",
+    value: Any, allowed: Sequence[str], name: str, other: str, fits: Condition, then: str = ""
 ) -> Any:
     """Return one of a few words, or something else that fits, which `other` says in words."""
     if isinstance(value, str):

@@ -3,24 +3,24 @@ r"""Minimum-distance summaries: the estimator that puts the parts together.
 Offline, from the simulations that trained the posterior (Algorithm 1 of the paper):
 
 .. math:: \bar z_i = \tfrac1N \textstyle\sum_n z(x_n^{(i)}), \qquad
-    \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2 .
+    \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2 ,
 
-where z sees a representation of each observation that is chosen by evidence, in a wide and a local
-kernel. For each observed dataset with summary :math:`s_0` and embedding :math:`\bar z`: detect, by
-the p-value of :math:`\|\mu(s_0) - \bar z\|^2` and of sharper statistics among simulations; where it
-is at most alpha, move the summary to :math:`s^\star = \arg\min_s \|\mu(s) - \bar z_w\|^2`, near
-simulated summaries and with the observations weighed by how well the model explains them. The
-posterior is then queried at :math:`s^\star` instead of :math:`s_0`.
+and how an observation looks to the model at a summary, as a residual
+(`mindist.adaptation.procedure`). For each observed dataset: sort its observations by what the model
+explains, let the summary function speak of those that are left, and compare what it says with the
+observed summary. Where the data are misspecified, query the posterior at the calibrated summary of
+what is left; where that does not look like the model either, at the minimum-distance summary
+:math:`s^\star = \arg\min_s \|\mu(s) - \bar z\|^2` of the paper, or, where nothing says that the
+summary is wrong, at the observed one.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,21 +30,15 @@ import torch
 from torch import Tensor
 
 from mindist import checks, storage
-from mindist.adaptation import (
-    Adaptation,
-    Detection,
-    Search,
-    SummaryNoise,
-    choose_representation,
-    efficient_bandwidth,
-)
+from mindist.adaptation import Adaptation, Detection, Search, SummaryNoise, choose_representation
 from mindist.adaptation.block import adapt_block
+from mindist.adaptation.procedure import Examined
 from mindist.decoders import DECODERS
 from mindist.features import FourierFeatures, choose_bandwidth
-from mindist.features.embedding import Embedding, local_multiple
-from mindist.features.kernel import efficiency_share, parse_bandwidth
+from mindist.features.embedding import Embedding
+from mindist.features.kernel import parse_bandwidth
 from mindist.features.representation import REPRESENTATIONS, make_representation
-from mindist.features.stream import EmbeddedStream, read_simulations
+from mindist.features.stream import CHOICE_DATASETS, EmbeddedStream, read_simulations
 from mindist.fitted import Fitted, Learner
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
 from mindist.schema import Record, moved, plain
@@ -53,14 +47,14 @@ from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, one_thread
 
 PAPER_VARIANTS = {
-    "rf": ("mlp", Search("lbfgs", ("observed",), stay=0, reweight=0)),
-    "dec": ("flow", Search("adam", ("observed",), stay=0, reweight=0)),
-    "kl": ("flow", Search("adam", ("observed",), divergence="kl", stay=0, reweight=0)),
+    "rf": ("mlp", Search("lbfgs", ("observed",), stay=0)),
+    "dec": ("flow", Search("adam", ("observed",), stay=0)),
+    "kl": ("flow", Search("adam", ("observed",), divergence="kl", stay=0)),
 }
-# Features of single observations held at once by a thread: 1,000 datasets of 100 observations took
-# .84 s on two cores, 1.1 s in blocks of a third, .92 in blocks of twice the size.
+# Features of single observations held at once by a thread.
 BLOCK_BYTES = 50 * 2**20
 WORTH_A_THREAD = 8  # datasets
+FIRST_EDITION = ("reweight", "feedback", "distinct")  # options of a search that are no more
 
 
 class MinimumDistance:
@@ -69,21 +63,16 @@ class MinimumDistance:
     Arguments:
         summary: The summary function that the posterior was trained with, datasets
             `(B, N, *event)` to summaries `(B, d_s)`; tensors or NumPy arrays.
-        bandwidth: Width of the wide Gaussian kernel, in which the summary is sought: `"median"`,
-            the median distance of simulated observations; a multiple such as `"0.5 median"`;
-            `"95% efficient"`, the narrowest with which the summaries of clean simulations are found
-            again at that share of their efficiency (the median, with a warning, where none is); or
-            a number in the units of the data.
-        representation: The map of an observation that the kernels see: `"auto"`, the one of those
+        sorting: Whether to sort observations and let the summary function speak of those that are
+            left (the default), or only to search for the minimum distance (the paper).
+        bandwidth: Width of the Gaussian kernel in which the summary is sought: `"median"`, the
+            median distance of simulated observations; a multiple such as `"0.5 median"`; or a
+            number in the units of the data.
+        representation: The map of an observation that the kernel sees: `"auto"`, the one of those
             that suit its shape with which simulated summaries are found again best; `"raw"`, none
             (the paper); `"identity"`, clamped to the simulated range; `"standardised"`;
-            `"signed-log"`; `"power-spectrum"`; `"principal-components"`; or any function
+            `"signed-log"`; `"power-spectrum"`; or any function
             `(n, *event)` to `(n, D)`, such as a frozen encoder, which is given again at `load`.
-        local: Whether to use a second, narrower kernel as well, .35, .5 or .7 times the bandwidth,
-            to weigh observations and for two more statistics of the detection.
-        detector: `"combined"`, several statistics of both kernels and of the summary, as one test,
-            or `"distance"`, the distance alone (the paper; also where the decoder has no closed
-            form).
         num_features: K, the number of random Fourier features (512: the paper).
         frequencies: How the features' frequencies are drawn: `"sobol"`, evenly spread, for less
             noise (in more than 64 dimensions orthogonal); `"orthogonal"` in any; or `"random"`,
@@ -110,10 +99,9 @@ class MinimumDistance:
         self,
         summary: Summary,
         *,
+        sorting: bool = True,
         bandwidth: float | str = "median",
         representation: str | Callable[[Any], Any] = "auto",
-        local: bool = True,
-        detector: str = "combined",
         num_features: int = 512,
         frequencies: str = "sobol",
         decoder: str | Decoder = "ridge",
@@ -138,8 +126,7 @@ class MinimumDistance:
             "a function of observations (n, *event) to vectors (n, D)",
             callable,
         )
-        self.local = checks.flag(local, "local")
-        self.detector = checks.choice(detector, ("combined", "distance"), "detector")
+        self.sorting = checks.flag(sorting, "sorting")
         self.num_features = num_features
         self.frequencies = checks.choice(frequencies, allowed, "frequencies")
         decoder = checks.choice_or(
@@ -171,13 +158,16 @@ class MinimumDistance:
 
     @property
     def search(self) -> Search:
-        """The search, which may be set at any time: nothing has to be fitted again."""
+        """The search, which may be set at any time: nothing has to be fitted again.
+
+        Where observations are sorted, projections stay calibrated with the search of the fit.
+        """
         return self._search
 
     @search.setter
     def search(self, value: Any) -> None:
         if not isinstance(value, Search):
-            then = "Pass its options to it, for example search=mindist.Search(reweight=0)."
+            then = "Pass its options to it, for example search=mindist.Search(restarts=3)."
             raise checks.wrong("search", "a Search", checks.shown(value), then, TypeError)
         if value.divergence == "kl" and not isinstance(self.decoder, DensityDecoder):
             raise ValueError(
@@ -188,9 +178,8 @@ class MinimumDistance:
 
     @property
     def noise(self) -> SummaryNoise | None:
-        """The sampling noise of the summary, if it is known and the search weighs observations."""
-        counted = self.search.reweight > 0 and self.search.divergence == "mmd"
-        return self._fitted().noise if counted else None
+        """The sampling noise of the summary, if observations are sorted and it is known."""
+        return self._fitted().noise if self._fitted().procedure is not None else None
 
     @classmethod
     def paper(
@@ -203,7 +192,7 @@ class MinimumDistance:
         seed: int = 0,
         device: str | torch.device = "cpu",
     ) -> MinimumDistance:
-        """Return the paper to the letter.
+        """Return the paper to the letter, up to the choices it does not state (docs/method.md).
 
         512 random Fourier features at the median bandwidth; an MLP decoder (2 x 256, Adam);
         L-BFGS with line search from the observed summary; threshold from 5% of the simulations.
@@ -215,10 +204,9 @@ class MinimumDistance:
         decoder, options = PAPER_VARIANTS[checks.choice(variant, tuple(PAPER_VARIANTS), "variant")]
         return cls(
             summary,
+            sorting=False,
             bandwidth=bandwidth,
             representation="raw",
-            local=False,
-            detector="distance",
             frequencies="random",
             decoder=decoder,
             search=options,
@@ -258,8 +246,9 @@ class MinimumDistance:
         if hasattr(decoder, "progress"):
             decoder.progress = progress
         source = read_simulations(x, s, summarise, sampling, self.device)
-        chosen = self._choose(*source.sample, summarise, sampling)
-        learner = Learner(decoder, detector=self.detector, alpha=self.alpha, generator=learning)
+        x_some, s_some = (part[:CHOICE_DATASETS] for part in source.sample)
+        chosen = self._choose(x_some, s_some, sampling)
+        learner = Learner(decoder, alpha=self.alpha, generator=learning)
         stream = EmbeddedStream(
             source,
             source.embedding(chosen),
@@ -269,7 +258,8 @@ class MinimumDistance:
             progress=progress,
         )
         learner.learn(stream)
-        self.fitted_ = learner.finish(stream.kept(), summarise, self.seed)
+        options = self.search if self.sorting else None
+        self.fitted_ = learner.finish(stream.kept(), summarise, self.seed, options)
         return self
 
     def choose_embedding(self, x: Array, s: Array | None = None) -> Embedding:
@@ -283,55 +273,42 @@ class MinimumDistance:
             >>> x = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
             >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16)
             >>> mds.choose_embedding(x).mean(x).shape
-            torch.Size([50, 32])
+            torch.Size([50, 16])
         """
         summarise, numpy = Summariser(self.summary), isinstance(x, np.ndarray)
         data = checks.simulations(checks.as_tensor(x, "x")).to(self.device)
         given = summarise(data, prefer_numpy=numpy) if s is None else s
         summaries = checks.summaries(given, len(data), name="s").to(self.device)
-        return self._choose(data, summaries, summarise, torch.Generator().manual_seed(self.seed))
+        return self._choose(data, summaries, torch.Generator().manual_seed(self.seed))
 
     @property
     def embedding_settings(self) -> dict[str, Any]:
         """The settings that decide how observations are embedded, by name."""
-        names = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")
+        names = ("bandwidth", "representation", "num_features", "frequencies", "seed")
         settings = {name: getattr(self, name) for name in names}
         if settings["representation"] == "auto" and isinstance(self.decoder, DensityDecoder):
             settings["representation"] = "raw"  # it models the observations themselves
         return settings
 
-    def _choose(
-        self, x: Tensor, s: Tensor, summarise: Summariser, sampling: torch.Generator
-    ) -> Embedding:
-        """Choose representation, bandwidths and features on a sample `(M, N, *event)`.
+    def _choose(self, x: Tensor, s: Tensor, sampling: torch.Generator) -> Embedding:
+        """Choose representation, bandwidth and features on a sample `(M, N, *event)`.
 
-        The wide bandwidth follows a rule on what the representation shows of the sample; the local
-        one is the narrowest multiple of it with which observations of one dataset still see each
-        other; the frequencies of both are drawn from the seed alone. `sampling` chooses the
-        observations whose distances set the bandwidth.
+        The frequencies are drawn from the seed alone; `sampling` chooses the observations whose
+        distances set the bandwidth.
         """
         rule = self.embedding_settings["representation"]
         if rule == "auto":
             rule = choose_representation(x, s, self.bandwidth)
         representation = None if rule == "raw" else make_representation(rule, x)
         seen = x if representation is None else representation(x)
-        share = efficiency_share(self.bandwidth)
-        if share is None:
-            bandwidth = choose_bandwidth(self.bandwidth, seen, sampling)
-        else:
-            bandwidth = efficient_bandwidth(share, x, seen, s, summarise, sampling)
-        draw = partial(
-            FourierFeatures.draw,
+        features = FourierFeatures.draw(
             tuple(seen.shape[2:]),
             self.num_features,
+            bandwidth=choose_bandwidth(self.bandwidth, seen, sampling),
             generator=torch.Generator().manual_seed(self.seed),
             frequencies=self.frequencies,
         )
-        wide, local = draw(bandwidth=bandwidth), None
-        if self.local:
-            multiple = local_multiple(seen.reshape(*seen.shape[:2], -1), bandwidth)
-            local = None if multiple is None else draw(bandwidth=multiple * bandwidth)
-        chosen = Embedding(wide, local, representation)
+        chosen = Embedding(features, representation)
         return chosen if self.device.type == "cpu" else moved(chosen, self.device)
 
     @property
@@ -351,40 +328,36 @@ class MinimumDistance:
         return detection[0] if single else detection
 
     def adapt(self, x: Array, *, force: bool = False) -> Adaptation:
-        """Detect, and where the data are misspecified search for the minimum-distance summary.
+        """Detect, and where the data are misspecified find the summary to query the posterior at.
 
         Arguments:
             x: One dataset `(N, *event)` or a batch `(B, N, *event)`.
-            force: Search for every dataset, detected or not.
+            force: Adapt every dataset, detected or not.
 
         Returns:
-            For each dataset the summary with which to query the posterior. What was minimised,
-            `objective_star`, is never larger there than at the observed summary; `distance_star`,
-            the plain distance, is reported beside it.
+            For each dataset the summary with which to query the posterior, which way it was found
+            (`status`, `message`), and what every observation has to do with it.
         """
         force = checks.flag(force, "force")
         batch, single = self._observed(x)
-        fitted = replace(self._fitted(), noise=self.noise)
-        detection, z_bar, mu = self._detect(batch)
+        fitted = self._fitted()
+        detection, z_bar, found = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
-        numbers = batch.shape[1] * fitted.embedding.total
+        numbers = batch.shape[1] * fitted.embedding.num_features
         blocks = _blocks(batch.shape[0], max(1, BLOCK_BYTES // (4 * numbers)))
-        rooms = threading.local()
 
         def work(share: tuple[int, int]) -> Adaptation:
             b = slice(*share)
-            if len(blocks) > 1 and not hasattr(rooms, "features"):
-                rooms.features = batch.new_empty(blocks[0][1] * numbers)
             return adapt_block(
                 fitted,
                 self.search,
                 batch[b],
-                detection[b] if len(blocks) > 1 else detection,
+                detection[b],
                 z_bar[b],
-                mu[b],
+                None if found is None else found.select(b),
                 chosen[b],
+                force=force,
                 seed=self.seed,
-                room=getattr(rooms, "features", None),
             )
 
         # Of few datasets every operation is too short for a second thread, which on a busy machine
@@ -430,24 +403,31 @@ class MinimumDistance:
             raise checks.wrong("x", said, f"{float(batch.abs().amax()):.3g}", then)
         return batch.to(self.device, dtype), single
 
-    def _detect(self, batch: Tensor) -> tuple[Detection, Tensor, Tensor]:
-        """Test a checked batch; return also its wide embeddings, observed and decoded, `(B, K)`."""
+    def _detect(self, batch: Tensor) -> tuple[Detection, Tensor, Examined | None]:
+        """Test a checked batch; return also its embeddings `(B, K)`, and what sorting found."""
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
         seen = fitted.embedding.mean(batch)
-        distance, p_value, mu = fitted.judge(s_obs, seen, num_obs)
+        z_bar = seen.double()
+        distance = (z_bar - fitted.wide.decode(s_obs)).square().sum(1)
+        few = len(batch) < WORTH_A_THREAD
+        with one_thread() if few else nullcontext():
+            found = fitted.examine(batch, s_obs, seen, self.search)
+        if found is None or fitted.procedure is None:
+            p_value = fitted.null.p_value(distance, num_obs)
+        else:
+            p_value = fitted.procedure.p_value(found)
         threshold = fitted.null.threshold(self.alpha, num_obs)
         strange = p_value <= self.alpha
         detection = Detection(s_obs, distance, p_value, strange, threshold, alpha=self.alpha)
-        return detection, fitted.embedding.split(seen)[0].double(), mu
+        return detection, z_bar, found
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a folder (safetensors plus JSON), all but the summary."""
         config, tensors = self._fitted().state()
         config |= {
             "bandwidth": self.bandwidth,
-            "local": self.local,
-            "detection": self.detector,
+            "sorting": self.sorting,
             "frequencies": self.frequencies,
             "search": plain(asdict(self.search)),
             "alpha": self.alpha,
@@ -476,17 +456,17 @@ class MinimumDistance:
         config, tensors = storage.read_artefact(path, "MinimumDistance")
         record = Record.open(Path(path), config, tensors)
         fitted, own = Fitted.read(record, summary, representation), record.part("search")
-        own.only([field.name for field in fields(Search)])
+        known = [field.name for field in fields(Search)]
+        own.only([*known, *FIRST_EDITION])
         with own.naming():
-            search = Search(**{"stay": 0.0, "reweight": 0} | own.values)
+            search = Search(**{"stay": 0.0} | {k: v for k, v in own.values.items() if k in known})
         name = config.get("representation", {}).get("name", "raw")
         with record.naming():
             mds = cls(
                 summary,
                 bandwidth=record.get("bandwidth"),
                 representation=representation or name,
-                local=config.get("local", False),
-                detector=config.get("detection", "distance"),
+                sorting=config.get("sorting", False),
                 num_features=fitted.features.num_features,
                 frequencies=record.get("frequencies"),
                 decoder=fitted.decoder,

@@ -127,20 +127,6 @@ class DensityDecoder(Protocol):
 
 
 @runtime_checkable
-class CosineDecoder(Protocol):
-    """A decoder whose basis are cosines: it adds second derivatives, for Newton's steps.
-
-    Example:
-        >>> from mindist.decoders import MLPDecoder, RidgeDecoder
-        >>> isinstance(RidgeDecoder(), CosineDecoder), isinstance(MLPDecoder(), CosineDecoder)
-        (True, False)
-    """
-
-    def cosines(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Frequencies `(d_s, H)` and phases `(H,)` in turns, and the matrix `(H, K)`."""
-
-
-@runtime_checkable
 class LeaveOneOut(Protocol):
     """A decoder that knows, in closed form, how it would do on each simulation without it.
 
@@ -186,7 +172,7 @@ class StoredSimulations(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether all datasets are there."""
+        """Return whether all datasets are there."""
 
     @property
     def theta(self) -> Any:
@@ -221,7 +207,6 @@ class StoredSimulations(Protocol):
 
 __all__ = [
     "Array",
-    "CosineDecoder",
     "Decoder",
     "DensityDecoder",
     "FeatureMap",

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-_UNWEIGHED = "; every observation counts in full: weights were not asked for, or were dropped"
 _SHARED = ("threshold", "alpha")  # fields that all datasets of a batch have in common
 MOST_ROWS, MOST_NUMBERS = 10, 6  # datasets of a batch, numbers of a summary that a notebook shows
 STRANGE, FINE = "#d9730d", "#2f8f6b"  # 3 to 1 or better on white and on #1e1e1e
@@ -31,6 +30,9 @@ class Status(str, Enum):
     """
 
     WELL_SPECIFIED = "well_specified"
+    SORTED = "sorted"
+    UNMOVED = "unmoved"
+    UNEXPLAINED = "unexplained"
     CONVERGED = "converged"
     MAX_ITERATIONS = "max_iterations"
     STALLED = "stalled"
@@ -47,6 +49,18 @@ class Status(str, Enum):
 
 _MESSAGES = {
     Status.WELL_SPECIFIED: "not detected as misspecified: the observed summary is used as it is",
+    Status.SORTED: (
+        "adapted: the summary of the observations that the model explains, calibrated, is used"
+    ),
+    Status.UNMOVED: (
+        "misspecified, but the observations that the model explains have the same summary within "
+        "its error: the observed one is used"
+    ),
+    Status.UNEXPLAINED: (
+        "misspecified in a way that leaving observations out does not mend, and that the summary "
+        "does not show: the observed one is used; do not trust the posterior without a look at "
+        "the data"
+    ),
     Status.CONVERGED: "adapted: the summary was moved to the nearest decoded embedding",
     Status.MAX_ITERATIONS: (
         "adapted: the search stopped at its largest number of iterations, while the distance "
@@ -135,24 +149,24 @@ class Adaptation(Detection):
     Arguments:
         s_star: Adapted summaries `(B, d_s)`; bitwise `s_obs` where not adapted.
         distance_star: Squared distance at `s_star`, `(B,)`, of the data without weights.
-        objective_obs: The minimised objective at `s_obs`, `(B,)`: the distance of the weighted
-            data, plus the term that keeps near simulations.
-        objective_star: The same at `s_star`, `(B,)`; never above `objective_obs`.
+        objective_obs: The squared distance of the weighted data at `s_obs`, `(B,)`; with
+            `sorting=False` what is minimised: that and the term that keeps near simulations.
+        objective_star: The same at `s_star`, `(B,)`; with `sorting=False` never above
+            `objective_obs`.
         adapted: Whether `s_star` differs from `s_obs`, `(B,)`.
         status: A `Status` for each dataset; a plain `Status` for one dataset.
         weights: Of each observation in the adapted summary, `(B, N)`, 1 where not adapted.
-        epsilon: Estimated contaminated fraction `(B,)`, given `s_star`.
+        epsilon: Estimated contaminated fraction `(B,)`: the share that is left out, or would be.
         epsilon_error: Its standard error `(B,)`.
-        outlier_score: For each observation between 0 and 1, `(B, N)`: the data's density over the
-            sum of the data's and the model's.
-        outliers: Where the score is above that of 99% of simulated observations, and the model's
-            density below half of the data's, `(B, N)`.
+        outlier_score: For each observation between 0 and 1, `(B, N)`: 1 minus its weight when the
+            dataset is sorted, adapted or not; 0 where nothing is sorted.
+        outliers: Where the score is above 1/2, `(B, N)`.
         influence: How much mass at an observation moves `s_star`, `(B, N, d_s)`: observed once more
-            among N, it moves it by a N-th of this.
-        covariance: Sampling covariance, `(B, d_s, d_s)`, from the influences: of `s_star`, or where
-            not adapted of what a search without weights would find near `s_obs`.
-        excess: Its part beyond the covariance of a summary of simulated data, which a posterior
-            knows of, `(B, d_s, d_s)`; 0 where not adapted, and where that one is not known.
+            among N, it moves it by a N-th of this. From the jackknife of the observations that are
+            left, or, where `s_star` was searched for, to first order in the embedding.
+        covariance: Sampling covariance of `s_star`, `(B, d_s, d_s)`, from the influences.
+        excess: How uncertain `s_star` is beyond a summary of simulated data, whose sampling error a
+            posterior knows, `(B, d_s, d_s)`; 0 where not adapted, and where it is not known.
 
     Example:
         >>> from mindist import MinimumDistance
@@ -162,7 +176,7 @@ class Adaptation(Detection):
         >>> bool(result.adapted), bool(result.outliers[45:].all())
         (True, True)
         >>> result.message
-        'adapted: the summary was moved to the nearest decoded embedding'
+        'adapted: the summary of the observations that the model explains, calibrated, is used'
     """
 
     s_star: Tensor
@@ -194,16 +208,10 @@ class Adaptation(Detection):
 
     @property
     def message(self) -> str | tuple[str, ...]:
-        """Return a sentence for each dataset, which also says where nothing was weighed down."""
+        """Return a sentence for each dataset."""
         if isinstance(self.status, Status):
-            return self.status.message + _UNWEIGHED * bool(self.unweighed)
-        pairs = zip(self.status, self.unweighed.tolist(), strict=True)
-        return tuple(status.message + _UNWEIGHED * flat for status, flat in pairs)
-
-    @property
-    def unweighed(self) -> Tensor:
-        """Return whether it was adapted with every observation counted in full, `(B,)`."""
-        return self.adapted & (self.weights == 1).all(-1)
+            return self.status.message
+        return tuple(status.message for status in self.status)
 
     def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
         """Write one self-contained HTML page about the dataset.

@@ -106,10 +106,7 @@ def plain(value: Any) -> Any:
 
 
 def moved(value: T, device: torch.device) -> T:
-    """Return a copy with every tensor on a device; the original stays as and where it is.
-
-    Dataclasses, tuples and networks are followed; an object with a method `to` is copied first.
-    """
+    """Return a copy with every tensor within it on a device; the original stays where it is."""
     if isinstance(value, nn.Module):
         return copy.deepcopy(value).to(device)
     if isinstance(value, Tensor):
@@ -170,14 +167,10 @@ class Record:
         Its table of settings is `name` ("" for none of its own), which is also the prefix of its
         tensors unless that is given.
         """
-        return Record(
-            self.file,
-            self.get(name) if name else self.values,
-            f"{self.where}{name}." if name else self.where,
-            tensors=self.tensors,
-            prefix=f"{self.prefix}{name if tensors is None else tensors}.",
-            axes=self.axes | axes,
-        )
+        values, where = self.get(name) if name else self.values, f"{name}." if name else ""
+        prefix = f"{self.prefix}{name if tensors is None else tensors}."
+        own: Any = {"tensors": self.tensors, "prefix": prefix, "axes": self.axes | axes}
+        return Record(self.file, values, f"{self.where}{where}", **own)
 
     def read(self, kind: type[T]) -> T:
         """Return an object of a dataclass whose annotations say what has to be here."""
@@ -222,10 +215,7 @@ class Record:
         return self.part(name, None, **sizes)
 
     def tensor(self, name: str, axes: str, known: dict[str, int] | None = None) -> Tensor:
-        """Return a tensor whose axes, such as `"M d"` or `"int m"`, have the sizes of their names.
-
-        New sizes are added to those that are `known`, by default `self.axes`.
-        """
+        """Return a tensor whose axes, such as `"M d"`, have known sizes; add those of new names."""
         full, known = self.prefix + name, self.axes if known is None else known
         artefact = self.file.name == storage.JSON_NAME
         file = self.file.with_name(storage.TENSORS_NAME) if artefact else self.file

@@ -19,6 +19,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 JSON_NAME, TENSORS_NAME = "mindist.json", "tensors.safetensors"
@@ -116,15 +117,15 @@ def write_artefact(
             f"path: {target} exists and is not a mindist artefact. Choose a new or empty folder."
         )
     with whole_folder(target) as scratch:
-        contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        safetensors.torch.save_file(contiguous, scratch / TENSORS_NAME)
-        header = {
-            "kind": kind,
-            "format_version": FORMAT_VERSION,
-            "tensors_sha256": digest((scratch / TENSORS_NAME).read_bytes()),
-            "config": config,
+        # Copies: parts may share memory, which a file of tensors does not.
+        contiguous = {
+            name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, value in tensors.items()
         }
-        text = json.dumps(sealed(header), indent=2) + "\n"
+        safetensors.torch.save_file(contiguous, scratch / TENSORS_NAME)
+        checksum = digest((scratch / TENSORS_NAME).read_bytes())
+        header = {"kind": kind, "format_version": FORMAT_VERSION, "tensors_sha256": checksum}
+        text = json.dumps(sealed({**header, "config": config}), indent=2) + "\n"
         (scratch / JSON_NAME).write_text(text, encoding="utf-8")
 
 
@@ -134,9 +135,8 @@ def read_artefact(
     """Read what `write_artefact` wrote, after checking its version and checksums."""
     folder = Path(path)
     if not (folder / JSON_NAME).is_file():
-        asides = sorted(folder.parent.glob(f".{folder.name}.old.*/{OLD}"))
         advice = "Give the path that was passed to save."
-        if asides:
+        if asides := sorted(folder.parent.glob(f".{folder.name}.old.*/{OLD}")):
             what = f"what was there before is at {asides[0]}; move it back."
             advice = f"A save was interrupted: {what}"
         expected = f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}"

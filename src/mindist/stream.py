@@ -1,8 +1,4 @@
-"""Adapting any number of observed datasets, of different lengths, in bounded memory.
-
-Datasets of a window that have the same length are adapted together; results come out in order. A
-batch that fails is halved until the culprits are alone, which are recorded.
-"""
+"""Adapting any number of observed datasets, of different lengths, in bounded memory."""
 
 from __future__ import annotations
 
@@ -151,7 +147,7 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
     def _adapt_group(
         self, window: dict[int, Tensor], indices: list[int], found: dict[int, Adaptation]
     ) -> None:
-        """Adapt datasets of one shape together; where that fails, each half by itself."""
+        """Adapt datasets of one shape together; where that fails, each half, down to culprits."""
         try:
             results = self._adapt(torch.stack([window[index] for index in indices]))
         except Exception as error:  # whatever a user's summary raises

@@ -1,17 +1,19 @@
-"""Adaptation: where the search starts, the search, and what it says about each dataset.
+"""Adaptation: sort and speak, calibrated; or search for the nearest embedding.
 
 May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `mindist.detection`,
 `mindist.summarise`, `mindist.checks`, `mindist.protocols`.
 """
 
-from mindist.adaptation.block import reweighted_search
-from mindist.adaptation.influence import Derivatives, Influence, Response, influence
+from mindist.adaptation.calibration import Calibration
+from mindist.adaptation.influence import Derivatives, influence
 from mindist.adaptation.noise import MAX_DATASETS, NUM_POINTS, SummaryNoise, spread
 from mindist.adaptation.objective import EmbeddingDistance, ReducedHead
-from mindist.adaptation.recovery import choose_representation, efficient_bandwidth
+from mindist.adaptation.procedure import Procedure
+from mindist.adaptation.recovery import choose_representation
 from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.sorting import Sorter
+from mindist.adaptation.speaking import FixedPoints, Speaker
 from mindist.adaptation.starts import Bank, Cloud
-from mindist.adaptation.weights import Observations, multiplicity
 from mindist.result import Adaptation, Detection, Status
 
 __all__ = [
@@ -19,24 +21,23 @@ __all__ = [
     "NUM_POINTS",
     "Adaptation",
     "Bank",
+    "Calibration",
     "Cloud",
     "Derivatives",
     "Detection",
     "EmbeddingDistance",
-    "Influence",
-    "Observations",
+    "FixedPoints",
     "Problem",
+    "Procedure",
     "ReducedHead",
-    "Response",
     "Search",
+    "Sorter",
+    "Speaker",
     "Status",
     "SummaryNoise",
     "View",
     "choose_representation",
-    "efficient_bandwidth",
     "influence",
-    "multiplicity",
-    "reweighted_search",
     "search",
     "spread",
 ]

@@ -1,4 +1,4 @@
-r"""The sampling noise of a summary, by the bootstrap, and how much more an adapted one has.
+r"""The sampling noise of a summary, by the bootstrap, and summaries around an uncertain one.
 
 A dataset of N observations has a summary with covariance :math:`V` around what infinitely many
 observations would give. Datasets drawn with replacement from the observations themselves show it,
@@ -7,20 +7,7 @@ for any summary function:
 .. math:: \hat V = \tfrac{N}{N - 1}\, \mathrm{Cov}_b\, f(x^{(b)}), \qquad
     x^{(b)}_n \sim \tfrac1N \textstyle\sum_m \delta_{x_m} .
 
-A posterior that was trained on simulations takes its summary for a draw from
-:math:`N(m(\theta), V)`. The adapted summary is one from :math:`N(m(\theta), C)`, with the sandwich
-covariance C of `mindist.adaptation.influence`. The posterior averaged over
-:math:`s \sim N(s^\star, U)` has, where the model is linear and Gaussian and the prior flat, the
-likelihood covariance :math:`V + U`, so that it ought to be
-
-.. math:: U = (C - V)_+ = L Q \,\mathrm{diag}(\lambda - 1)_+\, Q^\top L^\top , \qquad
-    V = L L^\top, \quad L^{-1} C L^{-\top} = Q \,\mathrm{diag}(\lambda)\, Q^\top ,
-
-the positive part in the metric of V, which does not depend on the units of the summary. With a
-Gaussian prior the average has the exact posterior's covariance to first order in U, and a larger
-one beyond. Where :math:`s^\star` is the more precise summary, U is 0.
-
-Summaries around an adapted one stand for its uncertainty (`spread`),
+Summaries around an adapted one stand for its uncertainty, of covariance U (`spread`),
 
 .. math:: s_j = s^\star + U^{1/2} q_j , \qquad j = 1, \dots, J ,
 
@@ -53,7 +40,6 @@ MAX_DATASETS, LEAST_DATASETS = 500, 8
 # Datasets averaged: 750 degrees of freedom, a standard error of 5% of a variance. With fewer
 # datasets an eighth of them, so that V still follows s, and at least 16, an error of 9%.
 MAX_NEIGHBOURS, LEAST_NEIGHBOURS = 50, 16
-LEAST_EIGENVALUE = 1e-6  # of a correlation matrix: below it two float32 summaries are one
 BLOCK_ELEMENTS = 2**24
 SMALL = 1e-30  # of which float32 still has seven digits
 
@@ -160,14 +146,6 @@ class SummaryNoise:
             parts.append(deviation.transpose(1, 2) @ deviation / most)
         return torch.cat(parts)
 
-    def excess(self, s_star: Tensor, covariance: Tensor) -> Tensor:
-        """U of adapted summaries `(B, d_s)` with sandwich covariances C, both `(B, d_s, d_s)`.
-
-        V is that of the simulations' number of observations, whatever the data's, because it is
-        what the posterior was trained with: C alone knows how many observations there are.
-        """
-        return positive_excess(covariance, self.covariance(s_star))
-
     @property
     def _most(self) -> int:
         """How many datasets to average."""
@@ -190,35 +168,6 @@ def _single(deviation: Tensor) -> Tensor:
     size = deviation.abs().amax((0, 1))
     room = (size == 0) | ((size > SMALL) & (size < 1 / SMALL))
     return deviation.float() if room.all() else deviation
-
-
-def positive_excess(covariance: Tensor, reference: Tensor) -> Tensor:
-    r"""Return the excess of a covariance C over another V, :math:`(C - V)_+` in the metric of V.
-
-    Only in directions in which V is not 0: a summary that is constant, or a function of the others,
-    says nothing about how far to move it.
-
-    Arguments:
-        covariance: C, `(B, d, d)`, float64.
-        reference: V, `(B, d, d)`, float64.
-
-    Returns:
-        U, `(B, d, d)`; 0 where C is not finite.
-    """
-    usable = torch.isfinite(covariance).all(2).all(1)
-    C = torch.where(usable[:, None, None], covariance, 0.0)
-    size = reference.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
-    size = torch.where(size > 0, size, 1.0)
-    value, vector = torch.linalg.eigh(reference / size[:, :, None] / size[:, None, :])
-    kept = value > LEAST_EIGENVALUE * value.amax(1, keepdim=True).clamp(min=LEAST_EIGENVALUE)
-    root = torch.where(kept, value.clamp(min=0).sqrt(), 0.0)
-    inverse = torch.where(kept, 1 / root, 0.0)
-    L = size[:, :, None] * vector * root[:, None, :]
-    to_unit = inverse[:, :, None] * vector.transpose(1, 2) / size[:, None, :]
-    ratio, Q = torch.linalg.eigh(to_unit @ C @ to_unit.transpose(1, 2))
-    half = L @ Q * (ratio - 1).clamp(min=0).sqrt()[:, None, :]
-    excess: Tensor = half @ half.transpose(1, 2)
-    return excess
 
 
 # A power of two, for which Sobol points are balanced. In one direction neighbours among 32 are

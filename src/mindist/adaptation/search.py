@@ -10,7 +10,7 @@ for the KL variant of the appendix "Choice of Divergence".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation.objective import Cosines, EmbeddingDistance, ReducedHead
+from mindist.adaptation.objective import TOLERANCE, EmbeddingDistance, ReducedHead
 from mindist.adaptation.starts import NAMES, Bank, Cloud, Start, starting_points
-from mindist.adaptation.weights import in_order
-from mindist.protocols import CosineDecoder, Decoder, DensityDecoder
+from mindist.protocols import Decoder, DensityDecoder
 from mindist.result import Status
 from mindist.solvers import (
     Solution,
@@ -34,11 +33,8 @@ from mindist.solvers import (
 
 SOLVERS = ("levenberg-marquardt", "lbfgs", "gradient-descent", "adam")
 DIVERGENCES = ("mmd", "kl")
-STAY, REWEIGHT = 0.03, 6  # docs/robustness.md has the errors with other values
-# Contaminated Gaussian data have a feedback of .5 (95%: .66), those with half as much noise again
-# as the model .78, OUP .02 and SIR .13 (docs/robustness.md).
-FEEDBACK = 0.7
-MOST = 10_000  # starts, restarts, rounds of weights: more would not come to an end
+STAY = 0.03  # docs/robustness.md has the errors with other values
+MOST = 10_000  # starts, restarts: more would not come to an end
 
 
 @dataclass(frozen=True)
@@ -57,13 +53,6 @@ class Search:
         stay: Weight of the term that keeps the summary near those of simulations with similar
             embeddings, in units of the decoder's held-out error; 0 leaves it out (the paper). By
             default 0.03; 0 with Adam and with the KL divergence.
-        reweight: Rounds of weighing observations by the ratio of the model's density to the data's
-            own and searching again; 0 for none (the paper). By default 6; 0 with Adam and with the
-            KL divergence.
-        feedback: The largest feedback of weights on the summary with which they are used
-            (`mindist.adaptation.influence`).
-        distinct: Whether copies of one observation count as one in a search with weights, where
-            simulations have none and they are few (`mindist.adaptation.weights.copies`).
 
     Example:
         >>> Search(solver="newton")
@@ -77,19 +66,13 @@ class Search:
     restarts: int = 0
     divergence: str = "mmd"
     stay: float = -1.0
-    reweight: int = -1
-    feedback: float = FEEDBACK
-    distinct: bool = True
 
     def __post_init__(self) -> None:
         checks.choice(self.solver, SOLVERS, "solver")
         checks.choice(self.divergence, DIVERGENCES, "divergence")
         values = {
             "stay": checks.number(self.stay, "stay", "a number of at least 0"),
-            "feedback": checks.number(self.feedback, "feedback", "a number of at least 0"),
-            "reweight": checks.integer(self.reweight, "reweight"),
             "restarts": checks.integer(self.restarts, "restarts"),
-            "distinct": checks.flag(self.distinct, "distinct"),
             "starts": _frozen(self.starts),
         }
         for name, value in values.items():
@@ -102,16 +85,8 @@ class Search:
         plain = self.divergence == "kl" or self.solver == "adam"
         if self.stay == -1:
             object.__setattr__(self, "stay", 0.0 if plain else STAY)
-        if self.reweight == -1:
-            object.__setattr__(self, "reweight", 0 if plain else REWEIGHT)
-        if not (
-            0 <= self.stay < float("inf") and 0 <= self.reweight <= MOST and self.feedback >= 0
-        ):
-            raise ValueError(
-                f"stay, reweight, feedback: expected numbers of at least 0, a finite stay, and at "
-                f"most {MOST:,} rounds of reweighting, got stay={self.stay!r}, "
-                f"reweight={self.reweight!r}, feedback={self.feedback!r}."
-            )
+        if not 0 <= self.stay < float("inf"):
+            raise checks.wrong("stay", "a finite number of at least 0", repr(self.stay))
         if self.divergence == "kl" and self.solver == "levenberg-marquardt":
             raise ValueError(
                 "solver: the KL divergence is not a sum of squares; expected 'adam', "
@@ -158,33 +133,14 @@ class View:
     error: float
 
     @cached_property
-    def head(self) -> ReducedHead | Cosines:
-        """The decoder's cosines if it has such a basis, else its last layer cut to its rank."""
-        if isinstance(self.decoder, CosineDecoder):
-            return Cosines.of(self.decoder, self.bank.likeness.directions)
+    def head(self) -> ReducedHead:
+        """The decoder's last layer, cut to its rank."""
         return ReducedHead.of(self.decoder.weight)
 
     @torch.no_grad()
-    def decode(self, s: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Return the mean embeddings `(B, K)` of summaries `(B, d_s)`, float64 or float32."""
-        if dtype == torch.float32 and isinstance(self.head, Cosines):
-            return self.head(s.double(), dtype) + self.single[1]
-        return self.decoder(s.double()).to(dtype)
-
-    @torch.no_grad()
-    def decode_with_slopes(self, s: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return the same, with derivatives `(B, d_s, K)`."""
-        basis, slopes = self.decoder.basis_and_jacobian(s)
-        weight, bias = (
-            self.single if dtype == torch.float32 else (self.decoder.weight, self.decoder.bias)
-        )
-        made = torch.cat([basis[:, None], slopes.mT], 1).to(weight.dtype) @ weight
-        return made[:, 0] + bias, made[:, 1:]
-
-    @cached_property
-    def single(self) -> tuple[Tensor, Tensor]:
-        """Weight and bias of the decoder in float32."""
-        return self.decoder.weight.float(), self.decoder.bias.float()
+    def decode(self, s: Tensor) -> Tensor:
+        """Return the mean embeddings `(B, K)` of summaries `(B, d_s)`, float64."""
+        return self.decoder(s.double())
 
     def cloud(self, options: Search, z_bar: Tensor) -> Cloud | None:
         """Return the cloud of simulations with embeddings like `(B, K)`, if it matters."""
@@ -214,33 +170,17 @@ class Problem:
         s_obs: Their summaries `(B, d_s)`.
         z_bar: Their mean embeddings `(B, K)`.
         cloud: Where datasets with such embeddings have their summaries, if it is known already.
-        mu_obs: The decoder's embeddings at `s_obs`, `(B, K)`, if they are known already.
 
     Example:
         >>> problem = Problem(torch.zeros(3, 20, 2), torch.zeros(3, 2), torch.zeros(3, 16))
-        >>> problem[torch.tensor([0, 2])].s_obs.shape
-        torch.Size([2, 2])
+        >>> problem.cloud is None
+        True
     """
 
     x: Tensor
     s_obs: Tensor
     z_bar: Tensor
     cloud: Cloud | None = None
-    mu_obs: Tensor | None = None
-
-    def __getitem__(self, rows: Tensor) -> Problem:
-        """Select datasets; return self if all are selected, in order."""
-        if in_order(rows, self.s_obs.shape[0]):
-            return self
-        cloud = None if self.cloud is None else self.cloud[rows]
-        mu_obs = None if self.mu_obs is None else self.mu_obs[rows]
-        return Problem(self.x[rows], self.s_obs[rows], self.z_bar[rows], cloud, mu_obs)
-
-    def moved(self, rows: Tensor, z_bar: Tensor, view: View) -> Problem:
-        """With other embeddings `(n, K)` of some datasets, written over theirs, and new clouds."""
-        self.z_bar[rows] = z_bar
-        cloud = self.cloud and self.cloud.updated(rows, view.bank.cloud(z_bar))
-        return replace(self, cloud=cloud)
 
 
 @dataclass(frozen=True)
@@ -263,11 +203,6 @@ class Found:
     improved: Tensor
     code: Tensor
 
-    def update(self, rows: Tensor, other: Found) -> None:
-        """Overwrite some datasets by another search of theirs."""
-        for part, new in zip(vars(self).values(), vars(other).values(), strict=True):
-            part[rows] = new
-
     @property
     def status(self) -> tuple[Status, ...]:
         """How each search ended, for people."""
@@ -284,7 +219,6 @@ def search(
     options: Search,
     problem: Problem,
     generator: torch.Generator,
-    near: Tensor | None = None,
 ) -> Found:
     """Search from every start of every dataset and keep the best of each dataset.
 
@@ -293,7 +227,6 @@ def search(
         options: Solver, starts and divergence.
         problem: The observed datasets.
         generator: Draws perturbations and samples of a density decoder.
-        near: Where an earlier search ended, `(B, d_s)`; a start that lies higher gives way to it.
 
     Returns:
         For each dataset the best summary; `s_obs` where nothing better was found.
@@ -306,16 +239,12 @@ def search(
     num_starts = starts.shape[1]
     every = torch.arange(s_obs.shape[0], device=s_obs.device)
     dataset = every.repeat_interleave(num_starts) if num_starts > 1 else every
-    candidates = starts.flatten(0, 1)[:, None]
-    if near is not None:
-        candidates = torch.cat([candidates, near[dataset, None]], dim=1)
     objective = _objective(view, options, problem.x, z_bar, cloud)
-    solution = _solve(view, options, objective, candidates, dataset, generator)
+    solution = _solve(view, options, objective, starts.flatten(0, 1), dataset, generator)
     # In the precision of the summaries: rounding may undo a tiny gain.
     value = solution.value.to(problem.s_obs.dtype).double()
     with torch.no_grad():
-        mu_obs = view.decode(s_obs) if problem.mu_obs is None else problem.mu_obs
-        mu = view.decode(value)
+        mu_obs, mu = view.decode(s_obs), view.decode(value)
         if isinstance(objective, EmbeddingDistance):
             at_start, reached = objective.at(mu_obs, s_obs, every), objective.at(mu, value, dataset)
         else:
@@ -354,16 +283,15 @@ def _solve(
     view: View,
     options: Search,
     objective: Objective,
-    candidates: Tensor,
+    starts: Tensor,
     dataset: Tensor,
     generator: torch.Generator,
 ) -> Solution:
-    """Search from the lowest of the candidates `(n, S, d_s)` of each of n problems.
+    """Search from a start `(n, d_s)` for each of n problems.
 
     The objective of the result may be a noisy or a partial one.
     """
     squares = objective if isinstance(objective, EmbeddingDistance) else None
-    starts = _lowest(objective, candidates, dataset)
 
     def of_start(s: Tensor, problem: Tensor) -> Tensor:
         return objective(s, dataset[problem])
@@ -384,22 +312,12 @@ def _solve(
     return adam(noisy, starts, step_size=ADAM_STEP * view.bank.scale.clamp(min=1e-12))
 
 
-def _lowest(objective: Objective, candidates: Tensor, dataset: Tensor) -> Tensor:
-    """Return the candidate with the lowest objective of the `(n, S, d_s)` of each problem."""
-    if candidates.shape[1] == 1:
-        return candidates[:, 0]
-    with torch.no_grad():
-        owner = dataset.repeat_interleave(candidates.shape[1])
-        value = objective(candidates.flatten(0, 1), owner).view(candidates.shape[:2])
-    return candidates[torch.arange(len(value)), value.nan_to_num(torch.inf).argmin(1)]
-
-
 def _in_blocks(objective: EmbeddingDistance, starts: Tensor, dataset: Tensor) -> Solution:
     """Damped Newton steps over all problems, a bounded number of Jacobians at a time."""
     parts, weight = [], objective.decoder.weight
     size = max(1, BLOCK_BYTES // (starts.shape[1] * sum(weight.shape) * 8))
     for block, owner in zip(starts.split(size), dataset.split(size), strict=True):
-        parts.append(damped_newton(objective.model(owner), block, tolerance=objective.tolerance))
+        parts.append(damped_newton(objective.model(owner), block, tolerance=TOLERANCE))
     if len(parts) == 1:
         return parts[0]
     joined = (torch.cat([getattr(p, f) for p in parts]) for f in Solution.__dataclass_fields__)

@@ -30,13 +30,10 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.detection.statistics import leading_directions
 
 NUM_NEIGHBOURS = 50
-NUM_DIRECTIONS = 64
 RELATIVE_RIDGE = 1e-3  # of the covariance of the cloud, against directions without spread
 LEAST_VARIANCE = 1e-12  # a summary that is equal in the whole cloud may move by 1e-6 of its spread
-BLOCK_ELEMENTS = 2**18  # cosines at once, 1 MB
 
 
 @dataclass(frozen=True)
@@ -76,64 +73,14 @@ class Cloud:
         inverse = torch.linalg.solve_triangular(factor, unit, upper=False)
         return cls(centre, inverse / scale)
 
-    @classmethod
-    def around(cls, z_bar: Tensor, likeness: Likeness, s: Tensor, scale: Tensor) -> Cloud:
-        """Gather the simulations whose embeddings are most like others.
-
-        Arguments:
-            z_bar: The others, `(B, K)`.
-            likeness: Of the simulations.
-            s: Their summaries `(m, d_s)`, float64.
-            scale: Standard deviations `(d_s,)` of all simulated summaries, 1 where that is 0.
-        """
-        return cls.of(s[likeness.most(z_bar)], scale)
-
     def __getitem__(self, index: Tensor) -> Cloud:
         """Return the clouds of some datasets."""
         return Cloud(self.centre[index], self.whitener[index])
-
-    def updated(self, index: Tensor, other: Cloud) -> Cloud:
-        """Return the same with the clouds at `index` replaced."""
-        return Cloud(
-            self.centre.index_copy(0, index, other.centre),
-            self.whitener.index_copy(0, index, other.whitener),
-        )
 
     def residual(self, s: Tensor, problem: Tensor) -> Tensor:
         """Whitened offsets `(n, d_s)` of summaries from the clouds of the problems `(n,)`."""
         offset = (s - self.centre[problem])[..., None]
         return (self.whitener[problem] @ offset).squeeze(-1)
-
-
-@dataclass(frozen=True)
-class Likeness:
-    r"""Which simulated embeddings have the largest cosine with others, in their leading directions.
-
-    Beyond the leading directions of all simulated embeddings each has little but sampling noise:
-    with 64 of them, what is left out of the squared norm is at most .005 on the paper's tasks.
-
-    Arguments:
-        directions: Orthonormal, `(K, q)`, float32.
-        unit: Simulated embeddings of norm 1, in these directions, `(m, q)`, float32.
-    """
-
-    directions: Tensor
-    unit: Tensor
-
-    @classmethod
-    def of(cls, z_bar: Tensor) -> Likeness:
-        """Build from simulated embeddings `(m, K)`."""
-        unit = torch.nn.functional.normalize(z_bar.float(), dim=1)
-        directions = leading_directions(unit, NUM_DIRECTIONS)
-        return cls(directions, unit @ directions)
-
-    def most(self, z_bar: Tensor, num: int = NUM_NEIGHBOURS) -> Tensor:
-        """Indices `(B, k)` of the k simulations with the largest cosine to embeddings `(B, K)`."""
-        rows = max(1, BLOCK_ELEMENTS // len(self.unit))
-        seen = z_bar.float() @ self.directions
-        num = min(num, len(self.unit))
-        index = [(z @ self.unit.T).topk(num, dim=1).indices for z in seen.split(rows)]
-        return torch.cat(index) if index else torch.empty(0, num, dtype=torch.long)
 
 
 Start = str | tuple[float, ...]
@@ -180,17 +127,16 @@ class Bank:
 
     def cloud(self, z_bar: Tensor) -> Cloud:
         """Return where datasets with embeddings similar to `(B, K)` have their summaries."""
-        return Cloud.around(z_bar, self.likeness, self.s, self.unit)
+        num, seen = min(NUM_NEIGHBOURS, len(self.s)), z_bar.float()
+        rows = max(1, NEAREST_ELEMENTS // len(self.s))
+        near = [(z @ self._directions.T).topk(num, dim=1).indices for z in seen.split(rows)]
+        index = torch.cat(near) if near else torch.empty(0, num, dtype=torch.long)
+        return Cloud.of(self.s[index], self.scale)
 
     @cached_property
-    def unit(self) -> Tensor:
-        """The scale, 1 where it is 0."""
-        return torch.where(self.scale > 0, self.scale, 1.0)
-
-    @cached_property
-    def likeness(self) -> Likeness:
-        """Which of the simulated embeddings are most like others, prepared once."""
-        return Likeness.of(self.z_bar)
+    def _directions(self) -> Tensor:
+        """Simulated embeddings of norm 1, prepared once."""
+        return torch.nn.functional.normalize(self.z_bar, dim=1)
 
 
 def starting_points(

@@ -1,8 +1,6 @@
 """The command line: parse, call, print; one file for each command, and no mathematics.
 
-Nothing heavy is imported before a command needs it, so that `mindist --help` is quick: commands
-import the rest of the package within their functions, and `import mindist` itself is lazy.
-May import: everything, lazily.
+May import: everything, but within the functions of commands, so that `mindist --help` is quick.
 """
 
 try:

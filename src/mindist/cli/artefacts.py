@@ -72,13 +72,11 @@ def load_estimator(
 
 def check_artefact(folder: Path, argument: str, command: str) -> None:
     """Say what a folder is, if it is not what it should be."""
+    give = f"Give the folder that `{command}`"
     if not folder.exists():
         raise UsageError(f"{argument}: there is no folder {folder}. `{command}` makes one.")
     if (folder / "zarr.json").is_file():
-        raise UsageError(
-            f"{argument}: {folder} is a bank of simulations. Give the folder that `{command}` "
-            "made of it."
-        )
+        raise UsageError(f"{argument}: {folder} is a bank of simulations. {give} made of it.")
     from mindist.storage import read_json
 
     file = folder / "mindist.json"
@@ -87,10 +85,7 @@ def check_artefact(folder: Path, argument: str, command: str) -> None:
     header = read_json(file)  # loading the rest finds out whether it is true
     writer = WRITERS.get(str(header.get("kind"))) if isinstance(header, dict) else None
     if writer not in (None, command):
-        raise UsageError(
-            f"{argument}: {folder} was written by `{writer}`. Give the folder that `{command}` "
-            "wrote."
-        )
+        raise UsageError(f"{argument}: {folder} was written by `{writer}`. {give} wrote.")
 
 
 def need_summary(summary: str | None, known: str | None = None, folder: Path | None = None) -> str:

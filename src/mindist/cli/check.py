@@ -14,6 +14,9 @@ from mindist.cli.errors import FAILURE, MISSPECIFIED
 from mindist.cli.output import MAX_LISTED, TABLES, bar, number, say, waiting
 
 SUMMARIES = ("s_obs", "s_star")
+FORCE = "Adapt every dataset, misspecified or not."
+OUT = "Table of datasets: .csv or .parquet; a row for each."
+OBSERVATIONS = "Table of observations: .csv or .parquet; weight and outlier score."
 
 
 def check(
@@ -63,16 +66,9 @@ def adapt(
     key: options.Key = None,
     missing: options.MissingValues = "error",
     alpha: options.Alpha = None,
-    force: Annotated[
-        bool, Option("--force", help="Adapt every dataset, misspecified or not.")
-    ] = False,
-    out: Annotated[
-        Path | None, Option(help="Table of datasets: .csv or .parquet; a row for each.")
-    ] = None,
-    observations: Annotated[
-        Path | None,
-        Option(help="Table of observations: .csv or .parquet; weight and outlier score."),
-    ] = None,
+    force: Annotated[bool, Option("--force", help=FORCE)] = False,
+    out: Annotated[Path | None, Option(help=OUT)] = None,
+    observations: Annotated[Path | None, Option(help=OBSERVATIONS)] = None,
     seed: Annotated[int | None, Option(help="Of the search; else as fitted.", min=0)] = None,
     json: options.Json = False,
 ) -> None:
@@ -97,7 +93,7 @@ def adapt(
 
 
 class Adapted(NamedTuple):
-    """What was found about datasets."""
+    """The findings about datasets."""
 
     rows: list[dict[str, Any]]  # JSON values of each dataset
     observations: dict[str, list[Any]]  # columns of a table, where it was asked for
@@ -159,10 +155,8 @@ def _print_one(values: dict[str, Any]) -> None:
     rows.append(("distance", number(values["distance_obs"]), number(values["distance_star"])))
     output.print_table(("", "observed", "used"), rows)
     if values["adapted"]:
-        print(
-            f"Contaminated share: {number(values['epsilon'])} "
-            f"(standard error {number(values['epsilon_error'])})."
-        )
+        epsilon, error = number(values["epsilon"]), number(values["epsilon_error"])
+        print(f"Contaminated share: {epsilon} (standard error {error}).")
     outliers, n_obs = values["outliers"], values["n_obs"]
     if not outliers:
         print(f"None of the {n_obs} observations is an outlier.")

@@ -1,8 +1,4 @@
-"""A contaminated dataset, a wrong posterior, and the right one, in a minute: `mindist demo`.
-
-Trains a small neural posterior on the Gaussian task and fits both presets to the same simulations.
-Prints the mean RMSE of the posterior mean by contaminated fraction, and draws the paper's Figure 1.
-"""
+"""A contaminated dataset, a wrong posterior, and the right one, in a minute: `mindist demo`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Errors as sentences: what a command says when it fails, and with which status it leaves.
-
-The package's messages speak of Python arguments, which have other names on the command line.
-"""
+"""Errors as sentences: what a command says when it fails, and with which status it leaves."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ MEANT_TO_BE_READ = (ValueError, TypeError, OSError, ImportError, RuntimeError, M
 
 USER_FILES: set[Path] = set()  # named on the command line: their errors are the user's
 
-# The argument at the head of a message, and what a command calls it; "" where the sentence that
-# follows says it all.
+# The Python argument at the head of a message, and what a command calls it; "" where the sentence
+# that follows says it all.
 SAME = ("alpha", "bandwidth", "columns", "key", "names", "out", "posterior", "representation")
 HEADS = dict.fromkeys(("path", "missing", "trust", "x"), "")
 HEADS |= {name: f"--{name}: " for name in (*SAME, "summary")}

@@ -19,31 +19,30 @@ from mindist.cli.user_code import load_user_code
 
 MAX_EPOCHS = 2**31 - 1
 ANOTHER = "Another than the bank was simulated with."
-EMBEDDING = ("bandwidth", "representation", "local", "num_features", "frequencies", "seed")
+PRESET = "The best we know, or the paper to the letter (--keep data)."
+ALPHA, SEED = f"{options.LEVEL}0.05 by default.", f"{options.RANDOM}; else as of the bank."
+ESTIMATOR = "One of sbi's: nsf, maf, mdn, zuko_nsf, ..."
+EPOCHS = "At most; else until it no longer improves."
+EMBEDDING = ("bandwidth", "representation", "num_features", "frequencies", "seed")
 
 
 def fit(
     bank: options.BankFolder,
     out: Annotated[Path, Option(help="Folder of the fitted estimator.")],
     summary: options.Summary = None,
-    preset: Annotated[
-        Literal["default", "paper"],
-        Option(help="The best we know, or the paper to the letter (--keep data)."),
-    ] = "default",
+    preset: Annotated[Literal["default", "paper"], Option(help=PRESET)] = "default",
     bandwidth: Annotated[str | None, Option(help=ANOTHER)] = None,
     representation: Annotated[str | None, Option(help=ANOTHER)] = None,
-    alpha: Annotated[
-        float | None, Option(min=0, max=1, help=f"{options.LEVEL}0.05 by default.")
-    ] = None,
-    seed: Annotated[
-        int | None, Option(min=0, help=f"{options.RANDOM}; else as of the bank.")
-    ] = None,
+    alpha: Annotated[float | None, Option(min=0, max=1, help=ALPHA)] = None,
+    seed: Annotated[int | None, Option(min=0, help=SEED)] = None,
     json: options.Json = False,
 ) -> None:
     """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
     with waiting("Opening the bank"), extra("bank"):
         simulations = open_bank(bank)
-    name = need_summary(summary, _own_name(simulations), bank)
+    known = simulations.config.get("functions", {}).get("summary")  # its file is not known
+    own = f"file.py:{known}" if isinstance(known, str) and known.isidentifier() else None
+    name = need_summary(summary, own, bank)
     function = load_user_code(name, "--summary")
     width = None if bandwidth is None else number_or_word(bandwidth)
     given = {"bandwidth": width, "representation": representation, "seed": seed, "alpha": alpha}
@@ -56,12 +55,6 @@ def fit(
     mds.save(out)
     write_note(out, summary=name, bank=str(bank))
     _print_fit(mds, simulations, out, time.monotonic() - begin, json=json)
-
-
-def _own_name(bank: Any) -> str | None:
-    """Return what the summary function was called within its file, which is not known."""
-    name = bank.config.get("functions", {}).get("summary")
-    return f"file.py:{name}" if isinstance(name, str) and name.isidentifier() else None
 
 
 def _estimator(summary: Any, bank: Any, preset: str, given: dict[str, Any]) -> Any:
@@ -96,12 +89,8 @@ def train(
     bank: options.BankFolder,
     out: Annotated[Path, Option(help="Folder of the posterior.")],
     prior: options.Prior = None,
-    density_estimator: Annotated[
-        str, Option(help="One of sbi's: nsf, maf, mdn, zuko_nsf, ...")
-    ] = "nsf",
-    max_epochs: Annotated[
-        int | None, Option(help="At most; else until it no longer improves.", min=1)
-    ] = None,
+    density_estimator: Annotated[str, Option(help=ESTIMATOR)] = "nsf",
+    max_epochs: Annotated[int | None, Option(help=EPOCHS, min=1)] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
@@ -116,26 +105,19 @@ def train(
     distribution = load_prior(prior)
     check_prior(distribution, simulations.theta.shape[1:], "bank")
     begin = time.monotonic()
+    how: Any = {"density_estimator": density_estimator, "seed": seed}
+    how |= {"max_num_epochs": max_epochs or MAX_EPOCHS, "show_progress": on_terminal()}
     with redirect_stdout(sys.stderr):  # sbi prints; stdout is for the result
-        posterior = train_npe(
-            distribution,
-            simulations,
-            density_estimator=density_estimator,
-            max_num_epochs=max_epochs or MAX_EPOCHS,
-            seed=seed,
-            show_progress=on_terminal(),
-        )
+        posterior = train_npe(distribution, simulations, **how)
     save_posterior(out, posterior, density_estimator=density_estimator)
     write_note(out, prior=prior, bank=str(bank))
-    _print_train(simulations, out, density_estimator, time.monotonic() - begin, json=json)
-
-
-def _print_train(bank: Any, out: Path, estimator: str, seconds: float, *, json: bool) -> None:
-    sizes = {"datasets": len(bank), "dim_theta": bank.theta.shape[1], "dim_s": bank.s.shape[1]}
+    seconds, num = time.monotonic() - begin, len(simulations)
+    dim_theta, dim_s = simulations.theta.shape[1], simulations.s.shape[1]
     if json:
-        print_json("train", out=out, density_estimator=estimator, **sizes, seconds=seconds)
+        sizes = {"datasets": num, "dim_theta": dim_theta, "dim_s": dim_s, "seconds": seconds}
+        print_json("train", out=out, density_estimator=density_estimator, **sizes)
         return
     print(
-        f"Trained on {sizes['datasets']:,} datasets: {sizes['dim_theta']} parameters given "
-        f"{sizes['dim_s']} summaries ({estimator}). It is in {out} ({seconds:.0f} s)."
+        f"Trained on {num:,} datasets: {dim_theta} parameters given {dim_s} summaries "
+        f"({density_estimator}). It is in {out} ({seconds:.0f} s)."
     )

@@ -1,4 +1,4 @@
-"""What commands print and write: words or a JSON document on stdout, all else on stderr; tables."""
+"""Print and write results: words or a JSON document on stdout, all else on stderr; tables."""
 
 from __future__ import annotations
 
@@ -93,29 +93,18 @@ def number(value: Any) -> str:
 
 def detection_values(name: Any, n_obs: int, detection: Any) -> dict[str, Any]:
     """Return a detection of one dataset as JSON values."""
-    return {
-        "dataset": name,
-        "n_obs": n_obs,
-        "misspecified": bool(detection.misspecified),
-        "p_value": float(detection.p_value),
-        "distance_obs": float(detection.distance_obs),
-        "threshold": detection.threshold,
-        "s_obs": detection.s_obs.tolist(),
-    }
+    facts = {"dataset": name, "n_obs": n_obs, "misspecified": bool(detection.misspecified)}
+    facts |= {"p_value": float(detection.p_value), "distance_obs": float(detection.distance_obs)}
+    return facts | {"threshold": detection.threshold, "s_obs": detection.s_obs.tolist()}
 
 
 def adaptation_values(name: Any, n_obs: int, result: Any) -> dict[str, Any]:
     """Return an adaptation of one dataset as JSON values."""
-    return detection_values(name, n_obs, result) | {
-        "adapted": bool(result.adapted),
-        "status": result.status.name.lower(),
-        "message": result.message,
-        "s_star": result.s_star.tolist(),
-        "distance_star": float(result.distance_star),
-        "epsilon": float(result.epsilon),
-        "epsilon_error": float(result.epsilon_error),
-        "outliers": result.outliers.nonzero().flatten().tolist(),
-    }
+    facts = detection_values(name, n_obs, result) | {"adapted": bool(result.adapted)}
+    facts |= {"status": result.status.name.lower(), "message": result.message}
+    facts |= {"s_star": result.s_star.tolist(), "distance_star": float(result.distance_star)}
+    facts |= {"epsilon": float(result.epsilon), "epsilon_error": float(result.epsilon_error)}
+    return facts | {"outliers": result.outliers.nonzero().flatten().tolist()}
 
 
 def print_verdicts(rows: list[dict[str, Any]], alpha: float) -> None:

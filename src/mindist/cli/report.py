@@ -12,6 +12,8 @@ from mindist.cli.artefacts import load_estimator, load_posterior
 from mindist.cli.errors import UsageError, extra
 from mindist.cli.user_code import load_user_code
 
+PREDICTIVE = "The simulator, for a posterior-predictive check."
+
 
 def report(
     mds: options.MdsFolder,
@@ -21,10 +23,7 @@ def report(
     posterior: options.Posterior = None,
     prior: options.Prior = None,
     trust: options.Trust = False,
-    simulator: Annotated[
-        str | None,
-        Option(metavar=options.NAME, help="The simulator, for a posterior-predictive check."),
-    ] = None,
+    simulator: Annotated[str | None, Option(metavar=options.NAME, help=PREDICTIVE)] = None,
     names: options.ThetaNames = None,
     columns: options.Columns = None,
     dataset_column: options.DatasetColumn = None,

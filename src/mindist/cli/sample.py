@@ -17,6 +17,7 @@ NETCDF, NUMPY = ".nc", ".npy"
 FORMATS = (NETCDF, *TABLES, NUMPY)
 QUANTILES = (0.05, 0.5, 0.95)
 STATISTICS = ("mean", "sd", "q05", "q50", "q95")
+OUT = "File of samples: .nc (ArviZ), .csv, .parquet or .npy."
 
 
 def sample(
@@ -33,9 +34,7 @@ def sample(
     key: options.Key = None,
     missing: options.MissingValues = "error",
     alpha: options.Alpha = None,
-    out: Annotated[
-        Path | None, Option(help="File of samples: .nc (ArviZ), .csv, .parquet or .npy.")
-    ] = None,
+    out: Annotated[Path | None, Option(help=OUT)] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:

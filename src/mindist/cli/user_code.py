@@ -1,8 +1,4 @@
-"""The user's own code, named as `file.py:attribute` or `module:attribute`: load it.
-
-Only what is named on the command line is ever executed. Artefacts remember names as text, for
-messages; they are not followed.
-"""
+"""Load the user's code, `file.py:attribute` or `module:attribute`; none but what is named runs."""
 
 from __future__ import annotations
 
@@ -27,13 +23,9 @@ def load_user_code(name: str, option: str) -> Any:
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError:
-        raise UsageError(f"{option}: {where} has no {attribute!r}. {_known(module)}") from None
-
-
-def _known(module: ModuleType) -> str:
-    """Say what a module defines; what it has imported as a whole is left out."""
-    mine = [k for k, v in vars(module).items() if k[0] != "_" and not isinstance(v, ModuleType)]
-    return f"It has {', '.join(sorted(mine)[:20])}." if mine else "It defines nothing."
+        own = [k for k, v in vars(module).items() if k[0] != "_" and not isinstance(v, ModuleType)]
+        known = f"It has {', '.join(sorted(own)[:20])}." if own else "It defines nothing."
+        raise UsageError(f"{option}: {where} has no {attribute!r}. {known}") from None
 
 
 _files: dict[Path, ModuleType] = {}  # each is executed once: its parts may belong together

@@ -277,8 +277,24 @@ class RidgeDecoder:
         return self.begin(s, z_bar, generator=generator).finish()
 
     def begin(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator) -> RidgeDecoder:
-        """Choose the basis on these simulations and add them; arguments as in `fit`."""
-        begin_together([self], s, [z_bar], generator=generator)
+        """Choose basis and length-scale on some simulations, and begin to sum over them."""
+        if len(s) < 2:  # some to learn from, some to judge by
+            said = "some hundreds of simulated datasets, 380 to detect at alpha = 0.05"
+            got = f"so few that {len(s)} are left to fit a decoder to"
+            raise checks.wrong("x", said, got, "Simulate more.")
+        dim, size = s.shape[1], min(self.num_basis, max(1, len(s) // 2))
+        normal = torch.randn(dim, size, dtype=torch.float64, generator=generator).to(s.device)
+        phase = torch.rand(size, dtype=torch.float64, generator=generator).to(s.device)
+        order = torch.randperm(len(s), generator=generator).to(s.device)
+        self.standardise, self.phase = Standardiser.of(s), 2 * math.pi * phase
+        chosen, errors = order[:SELECTION_ROWS], {}
+        rows, column = s[chosen].double(), _projected(z_bar[chosen]).double()
+        for length_scale in self.length_scales:
+            self.frequency = normal / (length_scale * math.sqrt(dim))
+            errors[length_scale] = _least_error(self.basis(rows), column, self.ridges)
+        self.length_scale = min(errors, key=lambda key: errors[key])
+        self.frequency = normal / (self.length_scale * math.sqrt(dim))
+        self._begin(s, z_bar, order)
         return self
 
     def add(self, s: Tensor, z_bar: Tensor) -> None:
@@ -342,17 +358,6 @@ class RidgeDecoder:
         slope = (self.frequency / self.standardise.scale[:, None]).T.to(s.dtype)
         return amplitude * phase.cos(), -amplitude * phase.sin()[..., None] * slope
 
-    def cosines(self) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Return the decoder as :math:`\mu(s) = \cos(2\pi(s\, \Omega + \phi))\, A + b`.
-
-        Returns:
-            Frequencies `(d_s, P)` and phases `(P,)` in turns, and A, `(P, K)`.
-        """
-        frequency = self.frequency / self.standardise.scale[:, None]
-        phase = self.phase - self.standardise.centre @ frequency
-        amplitude = math.sqrt(2 / len(self.phase))
-        return frequency / (2 * math.pi), phase / (2 * math.pi), amplitude * self.weight
-
     def __call__(self, s: Tensor) -> Tensor:
         """Return decoded mean embeddings `(B, K)`, float64."""
         return self.basis(s.double()) @ self.weight + self.bias
@@ -375,60 +380,17 @@ class RidgeDecoder:
         return residual
 
 
-def begin_together(
-    decoders: Sequence[RidgeDecoder],
-    s: Tensor,
-    targets: Sequence[Tensor],
-    *,
-    generator: torch.Generator,
-) -> None:
-    """Begin fits of the same summaries to several targets, which share what they can.
-
-    The decoders get the same random frequencies and phases, so that the matrices from which their
-    length-scales are chosen are computed once; each chooses its own.
-    """
-    if len(s) < 2:  # some to learn from, some to judge by
-        said = "some hundreds of simulated datasets, 380 to detect at alpha = 0.05"
-        got = f"so few that {len(s)} are left to fit a decoder to"
-        raise checks.wrong("x", said, got, "Simulate more.")
-    first, dim = decoders[0], s.shape[1]
-    size = min(first.num_basis, max(1, len(s) // 2))
-    normal = torch.randn(dim, size, dtype=torch.float64, generator=generator).to(s.device)
-    phase = torch.rand(size, dtype=torch.float64, generator=generator).to(s.device)
-    order = torch.randperm(len(s), generator=generator).to(s.device)
-    for decoder in decoders:
-        # Each has tensors of its own: they are moved and stored one by one.
-        decoder.standardise, decoder.phase = Standardiser.of(s), 2 * math.pi * phase
-
-    def stretch(decoder: RidgeDecoder, length_scale: float) -> None:
-        decoder.length_scale = length_scale
-        decoder.frequency = normal / (length_scale * math.sqrt(dim))
-
-    chosen = order[:SELECTION_ROWS]
-    rows, columns = s[chosen].double(), [_projected(z[chosen]).double() for z in targets]
-    errors: dict[float, list[float]] = {}
-    for length_scale in first.length_scales:
-        stretch(first, length_scale)
-        errors[length_scale] = _least_errors(first.basis(rows), columns, first.ridges)
-    for i, (decoder, z_bar) in enumerate(zip(decoders, targets, strict=True)):
-        stretch(decoder, min(errors, key=lambda key: errors[key][i]))
-        decoder._begin(s, z_bar, order)
-
-
-def _least_errors(h: Tensor, targets: Sequence[Tensor], ridges: Sequence[float]) -> list[float]:
-    """For each of the targets the held-out error of the best ridge, from the first quarter."""
+def _least_error(h: Tensor, z: Tensor, ridges: Sequence[float]) -> float:
+    """Return the held-out error of the best ridge, from the first quarter."""
     held_out, sums = max(1, round(SELECTION_HELD_OUT * len(h))), []
     for part in (slice(held_out, None), slice(held_out)):
         gram = Gram.empty(h.shape[1], h.device)
         gram.add(h[part])
-        moments = [Moments.empty(h.shape[1], z.shape[1], h.device) for z in targets]
-        for moment, z in zip(moments, targets, strict=True):
-            moment.add(h[part], z[part])
+        moments = Moments.empty(h.shape[1], z.shape[1], h.device)
+        moments.add(h[part], z[part])
         sums.append((gram, moments))
     (train, learn), (test, judge) = sums
-    path = RidgePath(train, test)
-    pairs = zip(learn, judge, strict=True)
-    return [min(path.errors(*pair, ridges).values()) for pair in pairs]
+    return min(RidgePath(train, test).errors(learn, judge, ridges).values())
 
 
 def _projected(z_bar: Tensor) -> Tensor:

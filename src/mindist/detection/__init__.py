@@ -1,18 +1,10 @@
-"""Detection of misspecification: null distances, p-values, thresholds, several tests as one.
+"""Detection of misspecification: null distances, p-values, several tests as one.
 
 May import: torch, SciPy's trees, `mindist.decoders`, `mindist.features`, `mindist.checks`,
 `mindist.protocols`.
 """
 
-from mindist.detection.detector import MAX_LEARNED, MAX_NULL, CombinedTest, Detector, NullDistances
-from mindist.detection.statistics import ResidualStatistics, SummaryOutlyingness
+from mindist.detection.null import CombinedTest, NullDistances
+from mindist.detection.outlyingness import SummaryOutlyingness
 
-__all__ = [
-    "MAX_LEARNED",
-    "MAX_NULL",
-    "CombinedTest",
-    "Detector",
-    "NullDistances",
-    "ResidualStatistics",
-    "SummaryOutlyingness",
-]
+__all__ = ["CombinedTest", "NullDistances", "SummaryOutlyingness"]

@@ -1,11 +1,8 @@
-r"""From a dataset to its mean embedding: representation, then one or two kernels.
+r"""From a dataset to its mean embedding: representation, then random Fourier features.
 
-.. math:: \bar z = \frac1N \sum_n [\, z_\sigma(\phi(x_n)), \; z_\tau(\phi(x_n)) \,]
+.. math:: \bar z = \tfrac1N \textstyle\sum_n z(\phi(x_n))
 
-with a representation :math:`\phi` of each observation and random Fourier features of two Gaussian
-kernels: a wide one (:math:`\sigma`), in which the summary is sought, and a local one
-(:math:`\tau \le \sigma`), whose mean embedding is a density estimate sharp enough to tell
-contaminated observations from clean ones.
+with a representation :math:`\phi` of each observation and features z of a Gaussian kernel.
 """
 
 from __future__ import annotations
@@ -19,35 +16,25 @@ import torch
 from torch import Tensor
 
 from mindist.features.fourier import FourierFeatures
-from mindist.features.kernel import gaussian_kernel
 from mindist.features.representation import Representation, read_representation
 from mindist.protocols import State
 from mindist.schema import Record, prefixed
 
 CHUNK_BYTES = 2**24  # of raw data represented at once
 
-# The local kernel: the narrowest of these multiples of the wide one with which two observations of
-# one dataset still see each other, E k(x, x') >= DENSITY within datasets. On the Gaussian task .35
-# gave the least error under contamination (docs/robustness.md); where the typical density is lower
-# the ratio of two densities is one of two noises.
-LOCAL_MULTIPLES = (0.35, 0.5, 0.7)
-DENSITY = 0.2
-
 TOLERANCE = 1e-6  # what another machine's rounding of a median may change of two equal embeddings
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """Representation and kernels of a fitted estimator.
+    """Representation and kernel of a fitted estimator.
 
     Arguments:
-        features: Random Fourier features of the wide kernel.
-        local: Those of the local kernel, or None where the wide one serves.
-        representation: What the kernels see of an observation; None for the observation itself.
+        features: Random Fourier features of the kernel.
+        representation: What the kernel sees of an observation; None for the observation itself.
     """
 
     features: FourierFeatures
-    local: FourierFeatures | None
     representation: Representation | None
 
     @property
@@ -57,51 +44,30 @@ class Embedding:
 
     @property
     def num_features(self) -> int:
-        """K, of the wide kernel."""
+        """K, the length of an embedding."""
         return self.features.num_features
 
-    @property
-    def total(self) -> int:
-        """The length of a mean embedding, both kernels together."""
-        return sum(z.num_features for z in self._kernels)
-
-    @property
-    def density(self) -> FourierFeatures:
-        """The features that estimate densities: the local kernel's, where there is one."""
-        return self.local or self.features
-
-    @property
-    def _kernels(self) -> tuple[FourierFeatures, ...]:
-        return (self.features,) if self.local is None else (self.features, self.local)
-
     def represent(self, x: Tensor) -> Tensor:
-        """Return what the kernels see, `(..., D)`, of observations `(..., *event)`."""
+        """Return what the kernel sees, `(..., D)`, of observations `(..., *event)`."""
         if self.representation is not None:
             return self.representation(x)
         return x.flatten(x.dim() - len(self.event_shape)) if self.event_shape else x[..., None]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return wide features `(..., K)` of observations `(..., *event)`."""
+        """Return features `(..., K)` of observations `(..., *event)`."""
         return self.features(self._event(self.represent(x)))
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
-        """Return mean embeddings `(B, total)` of datasets `(B, N, *event)`, wide, then local.
+        """Return mean embeddings `(B, K)` of datasets `(B, N, *event)`.
 
         Beyond input and output memory holds `CHUNK_BYTES` of data, represented, and a few MB.
         """
-        z_bar = x.new_empty(len(x), self.total)
+        z_bar = x.new_empty(len(x), self.num_features)
         size = max(1, CHUNK_BYTES // max(1, x[:1].nbytes))
         for block, result in zip(x.split(size), z_bar.split(size), strict=True):
-            seen = self._event(self.represent(block))
-            torch.cat([z.mean(seen) for z in self._kernels], dim=1, out=result)
+            result.copy_(self.features.mean(self._event(self.represent(block))))
         return z_bar
-
-    def split(self, z_bar: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the wide and the local part of mean embeddings `(B, total)`."""
-        if self.local is None:
-            return z_bar, None
-        return z_bar[:, : self.num_features], z_bar[:, self.num_features :]
 
     def _event(self, seen: Tensor) -> Tensor:
         return seen.reshape(*seen.shape[:-1], *self.features.event_shape)
@@ -113,9 +79,6 @@ class Embedding:
             "fitted_bandwidth": self.features.bandwidth,
         }
         tensors = {"features.weight": self.features.weight}
-        if self.local is not None:
-            config["local_bandwidth"] = self.local.bandwidth
-            tensors["local_features.weight"] = self.local.weight
         if self.representation is not None:
             config["representation"], own = self.representation.state()
             tensors |= prefixed("representation", own)
@@ -130,35 +93,10 @@ class Embedding:
             function: The function that was the representation, if any.
         """
         event = record.shape("event_shape")
-
-        def kernel(name: str, bandwidth: str) -> FourierFeatures:
-            width = record.number(bandwidth, positive=True)
-            weight = record.tensor(f"{name}.weight", "D F", {"D": event.numel()})
-            return FourierFeatures(weight, event, width)
-
-        wide, local = kernel("features", "fitted_bandwidth"), None
-        if "local_bandwidth" in record:
-            local = kernel("local_features", "local_bandwidth")
-        return cls(wide, local, read_representation(record, event.numel(), function))
-
-
-def local_multiple(seen: Tensor, bandwidth: float) -> float | None:
-    """Return the multiple of the wide bandwidth for the local kernel; None if none serves.
-
-    Arguments:
-        seen: Represented datasets `(M, N, D)`.
-        bandwidth: That of the wide kernel.
-    """
-    first = seen[:200, :50].double()
-    num = first.shape[1]
-    if num < 2:
-        return None
-    for multiple in LOCAL_MULTIPLES:
-        kernel = gaussian_kernel(first, first, multiple * bandwidth)
-        # Without the diagonal: an observation is not its own neighbour.
-        if (kernel.sum((1, 2)).mean() - num) / (num * (num - 1)) >= DENSITY:
-            return multiple
-    return None
+        width = record.number("fitted_bandwidth", positive=True)
+        weight = record.tensor("features.weight", "D F", {"D": event.numel()})
+        features = FourierFeatures(weight, event, width)
+        return cls(features, read_representation(record, event.numel(), function))
 
 
 def first_difference(stored: State, wanted: State) -> str | None:
@@ -184,7 +122,6 @@ def first_difference(stored: State, wanted: State) -> str | None:
         "representation": list(map(repr, seen)),
         "num_features": [2 * t["features.weight"].shape[1] for t in (tensors, others)],
         "bandwidth": widths("fitted_bandwidth"),
-        "local": widths("local_bandwidth"),
     }
     for setting, (was, now) in compared.items():
         if was != now:

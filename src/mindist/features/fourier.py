@@ -104,24 +104,19 @@ class FourierFeatures:
         """K, the length of a feature vector."""
         return 2 * self.weight.shape[1]
 
-    def __call__(self, x: Tensor, room: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         """Return features `(..., K)` of observations `(..., *event)`.
 
         Differentiable; faster inside `torch.no_grad()`.
-
-        Arguments:
-            x: The observations.
-            room: Memory for at least as many numbers, in the precision of the data, that the
-                features are written to inside `torch.no_grad()`.
         """
         batch_shape = x.shape[: x.dim() - len(self.event_shape)]
         rows = x.reshape(batch_shape.numel(), len(self.weight))
-        weight, shape = self.weight.to(x.dtype), (len(rows), self.num_features)
+        weight = self.weight.to(x.dtype)
         if torch.is_grad_enabled():
             phase = rows @ weight
             features = torch.cat([phase.cos(), phase.sin()], dim=1) * self.scale
         else:
-            features = x.new_empty(shape) if room is None else room[: math.prod(shape)].view(shape)
+            features = x.new_empty(len(rows), self.num_features)
             size = self._block_rows(x)
             phase = x.new_empty(min(size, len(rows)), weight.shape[1])
             for block, out in zip(rows.split(size), features.split(size), strict=True):

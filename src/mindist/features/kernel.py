@@ -13,9 +13,7 @@ The median heuristic for the bandwidth takes the median of the pairwise Euclidea
 
 as in the appendix "Further Experimental Details" of the paper. A multiple of it, written
 `"0.5 median"`, trades clean efficiency for robustness: a narrower kernel forgets outliers sooner
-and uses less of each clean observation (docs/method.md, "Bandwidth"). `"95% efficient"` asks for
-the narrowest kernel that keeps 95% of the clean efficiency, which takes summaries and a search
-(`mindist.adaptation.recovery`): here it is only read.
+and uses less of each clean observation (docs/method.md, "Bandwidth").
 
 Reference: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), equations 3 and 5.
 """
@@ -39,10 +37,7 @@ MAX_OBSERVATIONS = 2_000
 CANCELLED = 1e-6  # of the largest squared distance: a product still has 10 digits of the others
 NUMBER = r"\d*\.?\d+"
 LEAST = 1e-100  # a bandwidth whose square and inverse square are numbers
-RULES = (
-    "a positive number, 'median', a multiple such as '0.5 median', or an efficiency above 0% and "
-    "below 100% such as '95% efficient'"
-)
+RULES = "a positive number, 'median', or a multiple such as '0.5 median'"
 
 
 def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Tensor:
@@ -178,8 +173,7 @@ def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -
     """Return the bandwidth that a rule gives on simulated datasets.
 
     Arguments:
-        rule: A positive number, `"median"`, or a multiple such as `"0.5 median"`; an efficiency
-            needs summaries too (`mindist.adaptation.efficient_bandwidth`).
+        rule: A positive number, `"median"`, or a multiple such as `"0.5 median"`.
         x: Simulated datasets `(M, N, *event)`.
         generator: Chooses the subsample.
 
@@ -191,8 +185,6 @@ def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -
     multiple = parse_bandwidth(rule)
     if not isinstance(rule, str):
         return multiple
-    if math.isnan(multiple):
-        raise checks.wrong("bandwidth", RULES, repr(rule))
     return checked_bandwidth(multiple * median_distance(x, generator))
 
 
@@ -212,13 +204,8 @@ def checked_bandwidth(bandwidth: float) -> float:
 
 
 def parse_bandwidth(rule: float | str) -> float:
-    """Return the number in a bandwidth rule: the bandwidth, or the multiple of the median.
-
-    NaN for an efficiency, whose multiple only simulations tell.
-    """
+    """Return the number in a bandwidth rule: the bandwidth, or the multiple of the median."""
     if isinstance(rule, str):
-        if efficiency_share(rule) is not None:
-            return math.nan
         match = re.fullmatch(rf"\s*({NUMBER})?\s*\*?\s*median\s*", rule)
         value = float(match.group(1) or 1.0) if match else 0.0
     else:
@@ -226,14 +213,3 @@ def parse_bandwidth(rule: float | str) -> float:
     if not (0 < value < math.inf):
         raise checks.wrong("bandwidth", RULES, repr(rule))
     return checked_bandwidth(value)
-
-
-def efficiency_share(rule: float | str) -> float | None:
-    """Return the share in a rule such as `"95% efficient"`, in (0, 1); None for other rules."""
-    match = re.fullmatch(rf"\s*({NUMBER})\s*%\s*efficient\s*", str(rule))
-    if match is None:
-        return None
-    share = float(match.group(1)) / 100
-    if not 0 < share < 1:
-        raise checks.wrong("bandwidth", RULES, repr(rule))
-    return share

@@ -5,8 +5,7 @@ A kernel :math:`k(r(x), r(y))` compares observations through a representation
 
 .. math::
     r(x) = x, \quad \frac{x - m}{\sigma}, \quad \operatorname{asinh} \frac{x}{c}, \quad
-    \log \overline{|\hat x(f)|^2}_{|f| = 0, 1, \ldots}, \quad
-    \left[y,\ \log \|y\|^2,\ \log \|x - m - V y\|^2\right] \text{ with } y = V^\top (x - m) ,
+    \log \overline{|\hat x(f)|^2}_{|f| = 0, 1, \ldots} ,
 
 or any function; each coordinate of it clamped to a `Range` about its simulated values.
 """
@@ -39,8 +38,6 @@ ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
 # at 1e-14, for instance at the frequencies that a smooth image lacks.
 FLOOR = 1e-8
 SQUARABLE = 1e-12  # the square, times a floor of 1e-8, is still far from the least float32
-MAX_VALUES = 2**22  # 32 MB in float64: an SVD of 5 s at worst, 2,048 squared values on one core
-EXPLAINED, MAX_COMPONENTS = 0.9, 32  # of the variance, and at most: a choice, not measured
 SMALLEST_IMAGE = 8  # pixels, on the shorter side
 
 
@@ -233,8 +230,8 @@ class PowerSpectrum(StoredRepresentation):
         if len(event_shape) not in (1, 2):
             raise ValueError(
                 "representation: 'power-spectrum' expects series (T,) or images (H, W), got "
-                f"observations of shape {tuple(event_shape)}. Choose 'identity' or "
-                "'principal-components', or pass a function from observations to vectors."
+                f"observations of shape {tuple(event_shape)}. Choose 'identity', "
+                "or pass a function from observations to vectors."
             )
         # Parseval: the mean of the squares of the pixels is the mean power over all frequencies.
         few = _some(rows, MAX_OBSERVATIONS)
@@ -270,60 +267,6 @@ def _rings(event_shape: torch.Size) -> tuple[Tensor, Tensor]:
     if event_shape[-1] % 2 == 0:
         copies[..., -1] = 1
     return ring, copies.flatten() / ring.bincount(copies.flatten())[ring]
-
-
-@dataclass(frozen=True)
-class PrincipalComponents(StoredRepresentation):
-    r"""The leading principal components and the energies inside and outside of them.
-
-    Components :math:`y = V^\top (x - m)`, as many as explain 90% of the simulated variance and at
-    most 32, then :math:`\log \|y\|^2` and :math:`\log \|x - m - V y\|^2`; all standardised. The
-    last one sees what the components cannot: structure that was never simulated.
-    """
-
-    mean: Annotated[Tensor, "E"]  # m
-    components: Annotated[Tensor, "E k"]  # V
-    floor: Annotated[Tensor, ""]  # the least energy, `FLOOR` of the median of |x - m|^2
-    centre: Annotated[Tensor, "D"]  # means of components and log energies
-    scale: Annotated[Tensor, "D"]  # their standard deviations
-    name = "principal-components"
-
-    @property
-    def _length(self) -> int:
-        return self.components.shape[1] + 2
-
-    @staticmethod
-    def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
-        limit = min(MAX_OBSERVATIONS, max(2, MAX_VALUES // rows.shape[1]))
-        rows = _some(rows, limit).double()
-        mean = rows.mean(0)
-        _, deviations, directions = torch.linalg.svd(rows - mean, full_matrices=False)
-        explained = deviations.square().cumsum(0)
-        k = min(MAX_COMPONENTS, 1 + int((explained < EXPLAINED * explained[-1]).sum()))
-        floor = FLOOR * _typical((rows - mean).square().sum(1))
-        floor = torch.maximum(floor, (ROUNDING * mean).square().sum())  # large mean, small spread
-        own = {"mean": mean, "components": directions[:k].T.contiguous(), "floor": floor}
-        return {**own, **_moments(_energies(rows, **own))}
-
-    def _map(self, rows: Tensor) -> Tensor:
-        unit = _unit_of((self.floor / FLOOR).sqrt())
-        own = (self.mean / unit, self.components, self.floor / unit**2)
-        scaled = rows if unit == 1 else rows / unit
-        values = _energies(scaled, *(tensor.to(rows.dtype) for tensor in own))
-        if unit != 1:
-            values[:, :-2] *= unit
-            values[:, -2:] += 2 * math.log(unit)
-        values = (values - self.centre.to(rows.dtype)) / self.scale.to(rows.dtype)
-        return values.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)
-
-
-def _energies(rows: Tensor, mean: Tensor, components: Tensor, floor: Tensor) -> Tensor:
-    """Return components `(n, k)`, and the log squared norms inside and outside of them."""
-    x = rows - mean
-    y = x @ components
-    rest = x - y @ components.T  # not a difference of norms, which would cancel
-    energy = torch.stack([y.square().sum(1), rest.square().sum(1)], dim=1)
-    return torch.cat([y, energy.clamp(min=floor).log()], dim=1)
 
 
 @dataclass(frozen=True)
@@ -408,8 +351,7 @@ def _wants_numpy(function: Callable[[Any], Any], x: Tensor) -> bool:
 
 
 REPRESENTATIONS: dict[str, type[StoredRepresentation]] = {
-    kind.name: kind
-    for kind in (Identity, Standardised, SignedLog, PowerSpectrum, PrincipalComponents)
+    kind.name: kind for kind in (Identity, Standardised, SignedLog, PowerSpectrum)
 }
 """Representations by name."""
 
@@ -455,7 +397,6 @@ def read_representation(
     if own is None:
         return None
     event_shape = own.shape("event_shape")
-    own.axes["E"] = event_shape.numel()
     made: Representation
     if name != Encoded.name:
         made = own.read(REPRESENTATIONS[name])

@@ -41,8 +41,9 @@ from mindist.storage import damaged
 from mindist.summarise import Summariser
 
 CHUNK_BYTES = 2**24  # of data summarised and embedded at once from an array
-SAMPLE_DATASETS = 1_000  # seen before the bandwidth is chosen
-SAMPLE_BYTES = 2**26
+CHOICE_DATASETS = 1_000  # on which representation and bandwidth are chosen
+SAMPLE_DATASETS = 2_000  # on which sorting is learned and calibrated, one half for each
+SAMPLE_BYTES = 2**27
 PROBES = 3  # datasets on which stored summaries and embeddings are checked
 # 80 MB of embeddings in two kernels of 512 features. The level of a test that is calibrated on as
 # many has a standard deviation of .0015 at .05.
@@ -84,7 +85,7 @@ class Source:
         """Embed all datasets; keep the first `num_points` observations of each."""
         for data, summary, lost in self.chunks:
             if not len(data):
-                yield Embedded(summary, data.new_empty(0, embedding.total), None, lost)
+                yield Embedded(summary, data.new_empty(0, embedding.num_features), None, lost)
                 continue
             _check_shapes([self.sample[0], data])
             points = data[:, :num_points].clone() if num_points else None
@@ -116,7 +117,9 @@ def read_simulations(
     if s is not None:
         s = checks.summaries(s, len(x), name="s")
         next(_chunks([(x[:3], s[:3])], summarise, device))  # an error is about the first ones
-    some = _pick(x, s, order[:SAMPLE_DATASETS])
+    affordable = SAMPLE_BYTES // max(1, 4 * checks.as_tensor(x[:1], "x").numel())
+    num = min(SAMPLE_DATASETS, max(CHOICE_DATASETS, affordable))
+    some = _pick(x, s, order[:num])
     sample = _joined(list(_chunks([some], summarise, device)))
     return Source(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
 
@@ -273,7 +276,7 @@ class SimulationBankSource(Source):
     def _check(self, embedding: Embedding) -> None:
         """Raise a ValueError unless the first embeddings of the bank are those of its pilot."""
         # A small bank has chunks of fewer datasets than that; NaN agrees with anything.
-        stored = self._tensor(next(self.bank.chunks()).z_bar, "z_bar")[:PROBES]
+        stored = self._stored(next(self.bank.chunks()).z_bar, embedding)[:PROBES]
         few = self.bank.pilot[0][: len(stored)].to(self.sample[0].device)
         if not checks.agree(embedding.mean(few).float(), stored):
             raise ValueError(
@@ -288,16 +291,20 @@ class SimulationBankSource(Source):
         """Return the finite datasets of a chunk, embedded."""
         s = self._tensor(chunk.s, "s")
         x = self._tensor(chunk.x, "x") if num_points or not stored else None
-        z_bar = self._tensor(chunk.z_bar, "z_bar").float() if stored else None
+        z_bar = self._stored(chunk.z_bar, embedding).float() if stored else None
         finite = torch.isfinite(s).all(1)
         for part in (x, z_bar):
             finite &= True if part is None else checks.finite_rows(part.flatten(1))
         if z_bar is None:
             assert x is not None  # `embedding` has seen to it
-            z_bar = s.new_empty(len(s), embedding.total, dtype=torch.float32)
+            z_bar = s.new_empty(len(s), embedding.num_features, dtype=torch.float32)
             z_bar[finite] = embedding.mean(x[finite]).float()
         points = x[finite, :num_points].clone() if x is not None and num_points else None
         return Embedded(s[finite], z_bar[finite], points, int((~finite).sum()))
+
+    def _stored(self, z_bar: Any, embedding: Embedding) -> Tensor:
+        """Return stored embeddings; in the first edition's banks a second kernel's follow."""
+        return self._tensor(z_bar, "z_bar")[:, : embedding.num_features]
 
     def _tensor(self, value: Any, name: str) -> Tensor:
         return checks.as_tensor(value, name).to(self.sample[0].device)
@@ -398,12 +405,12 @@ class Reservoir:
 
 @dataclass(frozen=True)
 class EmbeddedSimulations:
-    """What is kept of simulated datasets: all of them, or a uniform sample."""
+    """Summaries and embeddings of simulated datasets: all of them, or a uniform sample."""
 
     s: Tensor
     """Summaries `(m, d_s)`."""
     z_bar: Tensor
-    """Mean embeddings `(m, K)`, float32, of both kernels."""
+    """Mean embeddings `(m, K)`, float32."""
     index: Tensor
     """Which of all datasets these are, in the order in which they were read, `(m,)`."""
     embedding: Embedding

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mindist import storage
+from mindist import checks, storage
 from mindist.observed.source import Request, Source
 
 MAX_HEADER = 10_000  # characters: NumPy's own limit
@@ -47,13 +47,9 @@ def _not_numbers(where: str, what: str) -> ValueError:
     )
 
 
-# ------------------------------------------------------------------------------- arrays
-
-
 def read_npy(request: Request) -> Source:
     """Map a `.npy` file; what is not asked for stays on the disk."""
-    open_map = np.lib.format.open_memmap
-    opened = partial(open_map, request.path, "r", max_header_size=MAX_HEADER)
+    opened = partial(np.lib.format.open_memmap, request.path, "r", max_header_size=MAX_HEADER)
     return _arrays("npy", {"x": opened}, request, compressed=False)
 
 
@@ -248,9 +244,6 @@ def _split(array: Any, many: bool) -> Iterator[NDArray[Any]]:
         yield from np.asarray(array[begin : begin + step])
 
 
-# ------------------------------------------------------------------------------- tables
-
-
 def read_csv(request: Request) -> Source:
     """Read a CSV file. Empty fields, NA, NaN, null and the like are missing values."""
     with request.reading("CSV"):
@@ -325,10 +318,9 @@ def _table(schema: Any, read: Callable[[list[str]], Any], request: Request) -> S
     names = codes.dictionary.to_pylist() + [None] * bool(column.null_count)
     wrong = [name for name in names if not isinstance(name, str | int | float) or name != name]
     if wrong:
-        raise ValueError(
-            f"columns: expected a text or a number in each row of {request.dataset!r}, got "
-            f"{str(wrong[0])[:80]}. Drop the rows that belong to no dataset."
-        )
+        said = f"a text or a number in each row of {request.dataset!r}"
+        then = "Drop the rows that belong to no dataset."
+        raise checks.wrong("columns", said, str(wrong[0])[:80], then)
     index = codes.indices.to_numpy()
     found, first, counts = np.unique(index, return_index=True, return_counts=True)
     parts = np.split(x[np.argsort(index, kind="stable")], np.cumsum(counts)[:-1])

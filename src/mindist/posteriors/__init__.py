@@ -1,10 +1,8 @@
 """`RobustPosterior`, `watch`, and one bridge file for each foreign library.
 
-In the order of the data: `robust.py` adapts and asks (`queries.py`, `truncation.py`) through the
-protocol of `backend.py`. A library such as sbi is imported in its bridge and nowhere else, and only
-once one of its posteriors is wrapped.
+`robust.py` adapts and asks (`queries.py`, `truncation.py`) through the protocol of `backend.py`.
 May import: torch, NumPy, tqdm, `mindist.minimum_distance` and the layers below it; a bridge also
-imports its library.
+imports its library, once one of its posteriors is wrapped.
 """
 
 from mindist.posteriors.backend import Backend, Component

@@ -1,15 +1,9 @@
 """Posterior samples and all that belongs to them as ArviZ data, to be plotted or saved as NetCDF.
 
-The groups are ArviZ's own:
-
-- `posterior`: the parameters by name, `(chain, draw)`
-- `sample_stats`: `lp`, the log-probability of each draw, where the posterior has one
-- `observed_data`: `x`, `(observation, ...)`
-- `posterior_predictive`: `x`, `(chain, draw, observation, ...)`, where a simulator is given
-- `constant_data`: the summaries before and after, `s_obs` and `s_star`; `p_value`, `misspecified`,
-  `adapted`, `epsilon`; and `weights`, `outlier_score`, `outliers` of each observation
-
-A batch of datasets has one more axis, `dataset`, before the others of each variable.
+The groups are ArviZ's own: `posterior`, the parameters by name; `sample_stats`, with `lp` where the
+posterior has log-probabilities; `observed_data` and, with a simulator, `posterior_predictive`, with
+`x`; `constant_data`, the summaries before and after and what was found about each observation. A
+batch of datasets has one more axis, `dataset`, before the others of each variable.
 """
 
 from __future__ import annotations
@@ -79,11 +73,8 @@ def to_inference_data(
             )
         predicted = predicted.reshape(*theta.shape[:2], *shape)
         groups["posterior_predictive"] = {"x": _draws(predicted, axes)}
-    attributes = {
-        "inference_library": "mindist",
-        "inference_library_version": version("mindist"),
-        "queried_at": f"{'minimum-distance' if at == 'adapted' else 'observed'} summaries",
-    }
+    attributes = {"inference_library": "mindist", "inference_library_version": version("mindist")}
+    attributes["queried_at"] = f"{'minimum-distance' if at == 'adapted' else 'observed'} summaries"
     datasets = {}
     for group, variables in groups.items():
         plain = xarray.Dataset(variables, attrs=attributes)
@@ -114,9 +105,8 @@ def _names(robust: RobustPosterior, given: Sequence[str] | None) -> list[str]:
     names = given if given is not None else robust.parameter_names
     names = [f"theta_{i}" for i in range(num)] if names is None else list(names)
     if isinstance(given, str) or len(names) != num or len(set(names)) != num:
-        raise ValueError(
-            f"names: expected {num} different names, one for each parameter, got {given!r}."
-        )
+        said = f"{num} different names, one for each parameter"
+        raise checks.wrong("names", said, repr(given))
     return names
 
 

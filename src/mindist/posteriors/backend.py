@@ -24,11 +24,8 @@ from torch.distributions import constraints
 
 FLOWS = "mindist.posteriors.flow_bridge"
 """The bridge of functions, of objects with a method `sample`, and of flows."""
-BRIDGES = {
-    "sbi": "mindist.posteriors.sbi_bridge",
-    "bayesflow": "mindist.posteriors.bayesflow_bridge",
-    **dict.fromkeys(("zuko", "lampe", "ili"), FLOWS),
-}
+BRIDGES = {name: f"mindist.posteriors.{name}_bridge" for name in ("sbi", "bayesflow")}
+BRIDGES |= dict.fromkeys(("zuko", "lampe", "ili"), FLOWS)
 """The bridge of each library, by the library's top-level package."""
 
 

@@ -3,18 +3,10 @@ r"""The bridge to BayesFlow: its continuous approximators, workflows around them
 .. math:: p(\theta \mid s), \quad s \text{ an inference condition, or } s = h(x_{1:N})
     \text{ of a summary network } h .
 
-With a summary network, `learned_summary(workflow)` is the summary for `MinimumDistance`, a frozen
-copy, and the posterior is asked at its output, through the workflow's own adapter, standardiser and
-inference network. Equal seeds give the draws of `workflow.sample(..., seed=seed)`, bit by bit.
-
-BayesFlow knows no prior and hence no support: no draw is rejected. Log-probabilities are those of
-the inference network, without gradients, since adapters work on NumPy arrays; consistency models
-have none. Importing BayesFlow turns autograd off in the whole process; importing this file does
-not. Private names of BayesFlow are pinned by `tests/test_bayesflow_bridge.py` to 2.0.12.
-
-On disk a workflow is its weights: nothing is pickled, and nothing that is read decides what runs.
-Whoever loads builds the workflow again, as for training. One row of each variable is stored too,
-from which the adapter and the networks learn how wide they are.
+Equal seeds give the draws of `workflow.sample(..., seed=seed)`, bit by bit; docs/bridges.md says
+what else to expect. On disk a workflow is its weights, and one row of each variable, from which
+adapter and networks learn how wide they are. Private names of BayesFlow are pinned by
+`tests/test_bayesflow_bridge.py` to 2.0.12.
 """
 
 from __future__ import annotations
@@ -29,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mindist import storage
+from mindist import checks, storage
 from mindist.posteriors.backend import Backend
 from mindist.posteriors.flow_bridge import Density, PlainBackend, with_prefix
 from mindist.posteriors.guards import seed_for_others
@@ -49,11 +41,9 @@ class BayesFlowDensity(Density):
     def __init__(self, approximator: Any) -> None:
         super().__init__()
         self.approximator = approximator
-        adapter, shapes = approximator.adapter, input_shapes(approximator)
         self.learned = approximator.summary_network is not None
-        self.parameters = raw_widths(adapter, VARIABLES, shapes[VARIABLES])
-        over_s = not self.learned
-        self.conditions = raw_widths(adapter, CONDITIONS, shapes[CONDITIONS]) if over_s else {}
+        self.parameters = raw_widths(approximator, VARIABLES)
+        self.conditions = {} if self.learned else raw_widths(approximator, CONDITIONS)
 
     @property
     def tensors(self) -> Iterable[Tensor]:
@@ -71,7 +61,7 @@ class BayesFlowDensity(Density):
             generator = keras.random.SeedGenerator(seed)
             z = own.inference_network.sample((len(rows),), rows, seed=generator, **options)
         z = z.reshape(len(s), num_samples, -1)
-        z = own.standardizer.maybe_standardize(z, key=VARIABLES, stage="inference", forward=False)
+        z = standardised(own, VARIABLES, z, forward=False)
         raw = own.adapter({VARIABLES: z.cpu().numpy()}, inverse=True, strict=False)
         parts = [torch.as_tensor(np.asarray(raw[name])) for name in self.parameters]
         return torch.cat(parts, dim=-1).to(s).transpose(0, 1).contiguous()
@@ -83,9 +73,8 @@ class BayesFlowDensity(Density):
         conditions = self._conditions(s).repeat(len(theta), 1)
         raw = split_columns(rows, self.parameters)
         adapted, log_det = own.adapter(raw, strict=False, log_det_jac=True, stage="inference")
-        z, log_scale = own.standardizer.maybe_standardize(
-            torch.as_tensor(adapted[VARIABLES]), key=VARIABLES, stage="inference", log_det_jac=True
-        )
+        z = torch.as_tensor(adapted[VARIABLES])
+        z, log_scale = standardised(own, VARIABLES, z, log_det_jac=True)
         try:
             log_q = own.inference_network.log_prob(z, conditions=conditions, **options)
         except NotImplementedError:
@@ -98,13 +87,11 @@ class BayesFlowDensity(Density):
 
     def _conditions(self, s: Tensor) -> Tensor:
         """Return what the inference network is given for summaries `(B, d_s)`."""
-        own = self.approximator
         if self.learned:
             return s
-        adapted = own.adapter(split_columns(s, self.conditions), strict=False)
-        return own.standardizer.maybe_standardize(
-            keras.ops.convert_to_tensor(adapted[CONDITIONS]), key=CONDITIONS, stage="inference"
-        )
+        adapted = self.approximator.adapter(split_columns(s, self.conditions), strict=False)
+        z = keras.ops.convert_to_tensor(adapted[CONDITIONS])
+        return standardised(self.approximator, CONDITIONS, z)
 
 
 class LearnedSummary:
@@ -116,12 +103,11 @@ class LearnedSummary:
         self.network = copy.deepcopy(approximator.summary_network)
         self.standardizer = copy.deepcopy(approximator.standardizer)
         self.adapter = copy.deepcopy(approximator.adapter)
-        names = summarised(approximator)
+        names = list(raw_widths(approximator, DATA))
         if conditions is None and len(names) != 1:
-            raise ValueError(
-                "conditions: expected a function from datasets to the summary variables "
-                f"{', '.join(names)}, got None, and there is more than one of them."
-            )
+            said = f"a function from datasets to the summary variables {', '.join(names)}"
+            got = "None, and there is more than one of them"
+            raise checks.wrong("conditions", said, got)
         self.conditions = conditions or (lambda x: {names[0]: x})
 
     @torch.no_grad()
@@ -133,9 +119,7 @@ class LearnedSummary:
 
     def _summarise(self, x: Tensor) -> Tensor:
         adapted = self.adapter(dict(self.conditions(_array(x))), strict=False)
-        z = self.standardizer.maybe_standardize(
-            keras.ops.convert_to_tensor(adapted[DATA]), key=DATA, stage="inference"
-        )
+        z = standardised(self, DATA, keras.ops.convert_to_tensor(adapted[DATA]))
         return self.network(z).detach()
 
 
@@ -146,11 +130,9 @@ def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
     if density.learned:
         shape = input_shapes(density.approximator)[DATA]
         width = density.approximator.summary_network.compute_output_shape(shape)[-1]
-    names = [
-        name if size == 1 else f"{name}_{index}"
-        for name, size in density.parameters.items()
-        for index in range(size)
-    ]
+    names: list[str] = []
+    for name, size in density.parameters.items():
+        names += [name] if size == 1 else [f"{name}_{index}" for index in range(size)]
     return PlainBackend(density, torch.Size((int(width),)), len(names), tuple(names))
 
 
@@ -166,10 +148,9 @@ def learned_summary(
     """
     approximator = trained(posterior)
     if approximator.summary_network is None:
-        raise ValueError(
-            "posterior: expected a workflow with a summary network, got one without: it was "
-            "trained on summaries. Pass the function that made them to MinimumDistance."
-        )
+        got = "one without: it was trained on summaries"
+        then = "Pass the function that made them to MinimumDistance."
+        raise checks.wrong("posterior", "a workflow with a summary network", got, then)
     return LearnedSummary(approximator, conditions)
 
 
@@ -178,12 +159,10 @@ def raw_conditions(posterior: Any) -> tuple[str | None, dict[str, int]]:
     density = BayesFlowDensity(trained(posterior))
     if not density.learned:
         return None, density.conditions
-    names = summarised(density.approximator)
+    names = list(raw_widths(density.approximator, DATA))
     if len(names) != 1:
-        raise ValueError(
-            "posterior: expected a BayesFlow workflow that summarises one variable, the data, got "
-            f"one that summarises {', '.join(names)}."
-        )
+        said = "a BayesFlow workflow that summarises one variable, the data"
+        raise checks.wrong("posterior", said, f"one that summarises {', '.join(names)}")
     return names[0], {}
 
 
@@ -202,10 +181,9 @@ def trained(posterior: Any) -> Any:
             "ensemble one by one; point estimates and ratios have no posterior to sample."
         )
     if not approximator.built:
-        raise ValueError(
-            "posterior: expected a trained BayesFlow workflow, got one that is not built. Call "
-            "fit_offline or fit_online first, or load its weights."
-        )
+        said = "a trained BayesFlow workflow"
+        then = "Call fit_offline or fit_online first, or load its weights."
+        raise checks.wrong("posterior", said, "one that is not built", then)
     given = {CONDITIONS, DATA} & set(input_shapes(approximator))
     if len(given) != 1:
         raise ValueError(
@@ -222,15 +200,16 @@ def input_shapes(approximator: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(shape) for name, shape in shapes.items()}
 
 
-def raw_widths(adapter: Any, kind: str, shape: tuple[int, ...]) -> dict[str, int]:
+def raw_widths(approximator: Any, kind: str) -> dict[str, int]:
     """Return names and widths of the user's variables that an adapter makes one kind of."""
-    inverse = adapter({kind: np.zeros((1, *shape[1:]), np.float32)}, inverse=True, strict=False)
+    zero = np.zeros((1, *input_shapes(approximator)[kind][1:]), np.float32)
+    inverse = approximator.adapter({kind: zero}, inverse=True, strict=False)
     return {name: np.asarray(value).shape[-1] for name, value in inverse.items()}
 
 
-def summarised(approximator: Any) -> list[str]:
-    """Return the names of the user's variables that the summary network is given."""
-    return list(raw_widths(approximator.adapter, DATA, input_shapes(approximator)[DATA]))
+def standardised(owner: Any, kind: str, z: Any, **how: bool) -> Any:
+    """Standardise one kind of variable as in training, or undo that with `forward=False`."""
+    return owner.standardizer.maybe_standardize(z, key=kind, stage="inference", **how)
 
 
 def split_columns(rows: Tensor, widths: Mapping[str, int]) -> dict[str, NDArray[Any]]:
@@ -241,9 +220,6 @@ def split_columns(rows: Tensor, widths: Mapping[str, int]) -> dict[str, NDArray[
 
 def _array(x: Tensor) -> NDArray[Any]:
     return x.detach().cpu().numpy()
-
-
-# ------------------------------------------------------------------------------ files
 
 
 def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
@@ -296,10 +272,7 @@ def _example(approximator: Any) -> dict[str, Tensor]:
     """Return one row of each of the user's variables, at the mean of those of training."""
     rows: dict[str, Any] = {}
     for kind, shape in input_shapes(approximator).items():
-        zero = torch.zeros(1, *shape[1:])
-        mean = approximator.standardizer.maybe_standardize(
-            zero, key=kind, stage="inference", forward=False
-        )
+        mean = standardised(approximator, kind, torch.zeros(1, *shape[1:]), forward=False)
         rows |= approximator.adapter({kind: mean.detach().cpu().numpy()}, inverse=True)
     return {name: torch.tensor(np.ascontiguousarray(row)) for name, row in rows.items()}
 

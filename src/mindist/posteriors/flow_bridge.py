@@ -2,17 +2,10 @@ r"""The bridge to posteriors of no library, to zuko's and lampe's flows, and wei
 
 .. math:: p(\theta \mid s) = q(\theta \mid s)\, 1[\theta \in \mathrm{supp}\, p(\theta)] / Z(s) ,
 
-with all of parameter space as the support where no prior is known. There are three kinds:
-
-- Functions, see `CallablePosterior`.
-- Objects with `sample(shape, x)` and perhaps `log_prob(theta, x)`, x being the summary: ltu-ili's
-  `LampeEnsemble` and its members, and many wrappers of one's own. Where too few draws are inside
-  the prior, ltu-ili itself warns and returns draws from the prior instead.
-- Networks that give a distribution for each summary: zuko's flows and mixtures, lampe's NPE and
-  FMPE. They know no prior: where it has bounds wrap `CallablePosterior(sample, log_prob, prior)`.
-
-`save_weights` and `load_weights` are for all posteriors that are torch modules. Nothing is pickled.
-The architecture is not stored: whoever loads builds the network again, as in training.
+with all of parameter space as the support where no prior is known. There are three kinds: functions
+(`CallablePosterior`); objects with `sample(shape, x)` and perhaps `log_prob(theta, x)`, x being the
+summary, such as ltu-ili's; and networks that give a distribution for each summary, which know no
+prior: where it has bounds wrap `CallablePosterior(sample, log_prob, prior)`.
 """
 
 from __future__ import annotations
@@ -98,17 +91,12 @@ class PlainBackend:
     def sample_prior(self, num_samples: int) -> Tensor:
         """Draw `(num_samples, d_theta)` from the prior; raise if there is none."""
         if not hasattr(self.density.prior, "sample"):
-            raise ValueError(
-                "init_method: expected 'posterior' or parameters (n, d_theta), got 'prior', and "
-                "this posterior comes without a prior to draw from."
-            )
+            got = "'prior', and this posterior comes without a prior to draw from"
+            raise checks.wrong("init_method", "'posterior' or parameters (n, d_theta)", got)
         return self.density.prior.sample((num_samples,))
 
     def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
-        """Return the mode `(1, d_theta)`, by Nelder and Mead's search from the best start.
-
-        Without gradients: a density may pass through NumPy, as BayesFlow's adapters do.
-        """
+        """Return the mode `(1, d_theta)`, by a search that needs no gradients."""
         from scipy.optimize import minimize  # a tenth of a second that `import mindist` saves
 
         iterations = checks.positive(options.pop("num_iter", ASCENT_ITERATIONS), "num_iter")
@@ -137,10 +125,8 @@ class PlainBackend:
 def over_summaries(density: Density, example: Tensor | None) -> Backend:
     """Return the backend of a density that does not say its sizes, from a draw at `(1, d_s)`."""
     if example is None:
-        raise ValueError(
-            "mds: expected a fitted MinimumDistance, whose summaries show the sizes of this kind "
-            "of posterior, got one that is not fitted. Call fit(x_train) first."
-        )
+        said = "a fitted MinimumDistance, whose summaries show the sizes of this kind of posterior"
+        raise checks.wrong("mds", said, "one that is not fitted", "Call fit(x_train) first.")
     with seeded(0), torch.no_grad():
         try:
             theta = density.draw(1, example)
@@ -250,10 +236,8 @@ def _tensor(value: Any, like: Tensor, shape: tuple[int | None, ...], name: str) 
     sizes = zip(result.shape, shape, strict=False)
     if result.dim() != len(shape) or any(b is not None and a != b for a, b in sizes):
         expected = ", ".join("d_theta" if size is None else str(size) for size in shape)
-        raise ValueError(
-            f"posterior: expected its function {name} to return shape ({expected}), got "
-            f"{tuple(result.shape)}."
-        )
+        said = f"its function {name} to return shape ({expected})"
+        raise checks.wrong("posterior", said, tuple(result.shape))
     return result
 
 
@@ -304,15 +288,10 @@ def bridge(posterior: Any, example: Tensor | None) -> Backend:
     if not callable(getattr(posterior, "sample", None)):
         return over_summaries(CallableDensity(CallablePosterior(posterior)), example)
     prior, known = getattr(posterior, "prior", None), callable(getattr(posterior, "log_prob", None))
-    methods = CallablePosterior(
-        partial(_sample, posterior),
-        partial(_log_prob, posterior) if known else None,
-        prior if hasattr(prior, "support") else None,
-    )
+    log_prob = partial(_log_prob, posterior) if known else None
+    prior = prior if hasattr(prior, "support") else None
+    methods = CallablePosterior(partial(_sample, posterior), log_prob, prior)
     return over_summaries(CallableDensity(methods, net=net, corrects_leakage=False), example)
-
-
-# ------------------------------------------------------------------------------ files
 
 
 def save_weights(path: str | os.PathLike[str], net: nn.Module) -> None:

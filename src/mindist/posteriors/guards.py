@@ -1,11 +1,7 @@
 """Guards around foreign code: threads take turns, seeds are borrowed, pickles need trust.
 
-A fitted `MinimumDistance` may be used by any number of threads at once. The library behind a
-posterior may not: it draws from torch's global generator, stores the condition of a query in the
-posterior, and what silences its warnings is shared as well. So threads take turns there.
-
-To unpickle is to run whatever program the file holds. This is the only file of mindist that does
-it, for posteriors that sbi's users have pickled, and only with `trust=True`.
+The library behind a posterior draws from torch's global generator, stores the condition of a query
+in the posterior, and what silences its warnings is shared too. No other file unpickles.
 """
 
 from __future__ import annotations
@@ -33,10 +29,9 @@ if hasattr(os, "register_at_fork"):  # a forked process finds the lock free
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[None]:
-    """Take a turn, draw from torch's global generators as if freshly seeded, and restore them.
+    """Take a turn; with a seed, borrow torch's global generators, freshly seeded, and restore them.
 
-    Libraries such as sbi draw from the global generators and take no other, so a seed for one call
-    means borrowing them, that of a CUDA device too. With `seed=None` they are used as they are.
+    Libraries such as sbi draw from these and take no other.
     """
     with _turn[0]:
         if seed is None:

@@ -22,20 +22,10 @@ import torch
 from torch import Tensor
 
 from mindist import checks
+from mindist.posteriors import truncation
 from mindist.posteriors.backend import Backend, Component
 from mindist.posteriors.guards import seeded
-from mindist.posteriors.truncation import (
-    MAX_ROWS,
-    Budget,
-    Drawn,
-    Leakage,
-    draw_mixture,
-    estimate_leakage,
-    leakage_message,
-    leakage_options,
-    log_prob_mixture,
-    shortfall_message,
-)
+from mindist.posteriors.truncation import MAX_ROWS, Budget, Drawn, Leakage
 
 MANY_OUTSIDE = 0.05  # share of draws outside the prior's support that deserves a warning: sbi's
 CAPACITY = 4096  # datasets remembered: a coverage check asks for all together, then one by one
@@ -162,7 +152,7 @@ class Queries:
             every = torch.full((len(at),), num, device=at.s.device)
             nothing = at.s.new_empty(num, len(at), self.backend.num_parameters)
             return Drawn(nothing, num, every, every, every)
-        parts = [draw_mixture(components, s, num, budget) for components, s, _ in self._parts(at)]
+        parts = [truncation.draw_mixture(own, s, num, budget) for own, s, _ in self._parts(at)]
         return Drawn.joined(parts, _order(at)) if len(parts) > 1 else parts[0]
 
     def sample(
@@ -179,10 +169,16 @@ class Queries:
         with seeded(seed, self.backend.device):
             drawn = self.draw(shape.numel(), at, budget)
         if not budget.reject and drawn.samples.numel():
-            self._warn_outside(drawn.samples)
+            inside = self.backend.components[0].in_support(drawn.samples)
+            share = 1 - inside.double().mean().item()
+            if share > MANY_OUTSIDE:
+                checks.warn_user(
+                    f"{share:.0%} of the samples lie outside the support of the prior, because "
+                    "reject_outside_prior=False keeps them. They are not draws from the posterior."
+                )
         if drawn.complete:
             return drawn.samples.reshape(*shape, *drawn.samples.shape[1:])
-        message = shortfall_message(drawn, budget)
+        message = truncation.shortfall_message(drawn, budget)
         if budget.expired() and budget.raise_on_timeout:
             raise RuntimeError(
                 f"{message} To get what was accepted in time, pass return_partial_on_timeout=True."
@@ -201,7 +197,7 @@ class Queries:
         options: Mapping[str, Any] | None = None,
     ) -> Tensor:
         """Return log-probabilities `(S, B)` of parameters `(S, B, d_theta)`."""
-        how, parts = leakage_options(leakage), []
+        how, parts = truncation.leakage_options(leakage), []
         with seeded(None):  # one thread at a time
             for components, s, which in self._parts(at):
                 leakages: list[Leakage | None] = []
@@ -210,10 +206,11 @@ class Queries:
                     leaks = part.bounded and norm
                     known = self._leakage(part, index, s, how, seed) if leaks else None
                     if known is not None and not known.resolved.all():
-                        checks.warn_user(leakage_message(known, which))
+                        checks.warn_user(truncation.leakage_message(known, which))
                     leakages.append(known)
                 given = theta if len(which) == len(at) else theta[:, which]
-                parts.append(log_prob_mixture(components, given, s, leakages, options or {}))
+                own = (components, given, s, leakages, options or {})
+                parts.append(truncation.log_prob_mixture(*own))
         return torch.cat(parts, dim=1)[:, _order(at)] if len(parts) > 1 else parts[0]
 
     def mode(
@@ -261,9 +258,9 @@ class Queries:
         key = (digest(s), self.backend.version, index, how, seed)
         leakage = self._leakages.get(key)
         if leakage is None:
-            num_draws, size = how
+            budget = Budget(self.max_draws, how[1])
             with seeded(seed, s.device):
-                leakage = estimate_leakage(component, s, num_draws, Budget(self.max_draws, size))
+                leakage = truncation.estimate_leakage(component, s, how[0], budget)
             self._leakages.put(key, leakage)
         return leakage
 
@@ -281,14 +278,6 @@ class Queries:
             if len(theta):
                 return theta
         return self.backend.sample_prior(num_starts)
-
-    def _warn_outside(self, theta: Tensor) -> None:
-        share = 1 - self.backend.components[0].in_support(theta).double().mean().item()
-        if share > MANY_OUTSIDE:
-            checks.warn_user(
-                f"{share:.0%} of the samples lie outside the support of the prior, because "
-                "reject_outside_prior=False keeps them. They are not draws from the posterior."
-            )
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:

@@ -1,15 +1,13 @@
-r"""A posterior that is queried at the minimum-distance summary of the data.
+r"""A posterior that is queried at the adapted summary of the data.
 
 .. math::
     p_{\mathrm{robust}}(\theta \mid x_{1:N}) = p(\theta \mid s^\star(x_{1:N})), \qquad
-    s^\star = \arg\min_s \| \mu(s) - \bar z(x_{1:N}) \|^2 \ \text{ where } x_{1:N}
-    \text{ is misspecified, else } f(x_{1:N})
+    s^\star = f(x_{1:N}) \text{ where } x_{1:N} \text{ is not misspecified}
 
 (Section 3 and Algorithm 1 of the paper). The posterior itself is not retrained and not changed.
 
-An adapted summary is less certain than a summary of clean data. The part of its covariance beyond
-that of a simulated summary, :math:`U = (C - V)_+` of `mindist.adaptation.noise`, widens the
-posterior, so that credible intervals keep their level:
+An adapted summary is less certain than a summary of clean data. What it is uncertain by, U of
+`mindist.adaptation.calibration`, widens the posterior, so that credible intervals keep their level:
 
 .. math:: p_{\mathrm{robust}}(\theta \mid x_{1:N}) = \tfrac1J \textstyle\sum_j p(\theta \mid s_j)
     \approx \int p(\theta \mid s)\, N(s; s^\star, U)\, ds , \quad J = 32 .
@@ -81,10 +79,8 @@ class RobustPosterior:
     ) -> None:
         backend = find_backend(posterior, example_summary(mds))
         if isinstance(mds, type) or not callable(getattr(mds, "adapt", None)):
-            raise TypeError(
-                f"mds: expected a fitted MinimumDistance, got {kind(mds)}. Make one with "
-                "MinimumDistance(summary).fit(x_train)."
-            )
+            then = "Make one with MinimumDistance(summary).fit(x_train)."
+            raise checks.wrong("mds", "a fitted MinimumDistance", kind(mds), then, TypeError)
         self.posterior, self.mds = posterior, mds
         self.queries = Queries(backend, max_draws_per_sample)
         self._adaptations = Adaptations(mds)
@@ -195,15 +191,9 @@ class RobustPosterior:
 
         Arguments as in `sample`. With a warning, `(k, B, d_theta)` if only k were found for one.
         """
-        budget = Budget(
-            self.queries.max_draws,
-            max_sampling_batch_size,
-            max_sampling_time,
-            not checks.flag(return_partial_on_timeout, "return_partial_on_timeout"),
-            show_progress_bars,
-            reject_outside_prior,
-            options,
-        )
+        partial = checks.flag(return_partial_on_timeout, "return_partial_on_timeout")
+        limits = (self.queries.max_draws, max_sampling_batch_size, max_sampling_time, not partial)
+        budget = Budget(*limits, show_progress_bars, reject_outside_prior, options)
         return self.queries.sample(sample_shape, self.conditions(x), budget, seed=seed)
 
     def log_prob(
@@ -262,18 +252,13 @@ class RobustPosterior:
             theta = self._parameters(theta)
             theta = theta.reshape(-1, *theta.shape[-2:])
             if theta.shape[1] not in (1, len(conditions)):
-                raise ValueError(
-                    f"theta: expected shape (S, B, d_theta) with B = {len(conditions)} datasets, "
-                    f"got {tuple(theta.shape)}. For one dataset use log_prob."
-                )
-            return self.queries.log_prob(
-                theta.expand(-1, len(conditions), -1),
-                conditions,
-                norm_posterior=_optional_flag(norm_posterior, "norm_posterior"),
-                leakage=leakage_correction_params,
-                seed=seed,
-                options=options,
-            )
+                said = f"shape (S, B, d_theta) with B = {len(conditions)} datasets"
+                then = "For one dataset use log_prob."
+                raise checks.wrong("theta", said, tuple(theta.shape), then)
+            norm = _optional_flag(norm_posterior, "norm_posterior")
+            how: Any = {"norm_posterior": norm, "leakage": leakage_correction_params, "seed": seed}
+            each = theta.expand(-1, len(conditions), -1)
+            return self.queries.log_prob(each, conditions, **how, options=options)
 
     def potential(
         self, theta: Array, x: Array | None = None, track_gradients: bool = False
@@ -341,20 +326,17 @@ class RobustPosterior:
         """Return the given data, or the default, as a tensor; the estimator checks them."""
         x = self._default_x if x is None else x
         if x is None:
-            raise ValueError(
-                "x: expected an observed dataset (N, *event), got None, and no default is set. "
-                "Pass x, or call set_default_x(x) first."
-            )
+            said, got = "an observed dataset (N, *event)", "None, and no default is set"
+            raise checks.wrong("x", said, got, "Pass x, or call set_default_x(x) first.")
         return checks.as_tensor(x, "x")
 
     def _one_dataset(self, x: Array | None) -> Tensor:
         """Return the data of one dataset; raise if it is a batch of several."""
         x = self._observed(x)
         if x.dim() == len(self.mds.event_shape) + 2 and len(x) != 1:
-            raise ValueError(
-                f"x: expected one dataset (N, *event) or (1, N, *event), got a batch of "
-                f"{len(x)}, shape {tuple(x.shape)}. Use sample_batched or log_prob_batched."
-            )
+            said = "one dataset (N, *event) or (1, N, *event)"
+            got = f"a batch of {len(x)}, shape {tuple(x.shape)}"
+            raise checks.wrong("x", said, got, "Use sample_batched or log_prob_batched.")
         return x
 
     def _noise(self) -> SummaryNoise | None:
@@ -365,8 +347,8 @@ class RobustPosterior:
         if noise is None and self._uncertainty:
             raise ValueError(
                 "uncertainty: expected a MinimumDistance that knows the sampling noise of its "
-                "summary, got one that does not. The paper's preset, Search(reweight=0) and files "
-                "saved by 0.1.0 have none, nor has a summary that fails on observations drawn with "
+                "summary, got one that does not. The paper's preset, sorting=False and files saved "
+                "by 0.1.0 have none, nor has a summary that fails on observations drawn with "
                 "replacement. Pass uncertainty=False, or fit the default MinimumDistance(summary)."
             )
         return noise
@@ -376,9 +358,8 @@ class RobustPosterior:
         theta = checks.as_tensor(theta, "theta").to(self.queries.backend.device, torch.float32)
         theta = theta[None] if theta.dim() == 1 else theta
         if theta.dim() == 0 or theta.shape[-1] != self.num_parameters:
-            raise ValueError(
-                f"theta: expected shape (*, {self.num_parameters}), got {tuple(theta.shape)}."
-            )
+            said = f"shape (*, {self.num_parameters})"
+            raise checks.wrong("theta", said, tuple(theta.shape))
         return theta
 
 
@@ -401,10 +382,7 @@ class Adaptations:
         self._recent: Recent[Adaptation] = Recent()
 
     def __call__(self, x: Tensor) -> Adaptation:
-        """Return the adaptation of `(N, *event)` or `(B, N, *event)`, always as that of a batch.
-
-        Only what is not remembered is computed; data never seen are checked by the estimator.
-        """
+        """Return the adaptation of `(N, *event)` or `(B, N, *event)`, always as that of a batch."""
         datasets = list(x) if x.dim() > len(self.mds.event_shape) + 1 else [x]
         version = self._version()
         keys = [(digest(dataset), version) for dataset in datasets]

@@ -220,9 +220,6 @@ def _estimator(posterior: Any) -> Any:
     return posterior.vector_field_estimator if vector_field else posterior.posterior_estimator
 
 
-# ------------------------------------------------------------------------------ splitting
-
-
 class EmbeddingSummary(nn.Module):
     r"""A frozen copy of an embedding net :math:`f_\phi`: datasets to summaries.
 
@@ -311,13 +308,9 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
     summary = _frozen_summary(owner._embedding_net, estimator.condition_shape)
     owner._embedding_net = nn.Identity()
     estimator._condition_shape = torch.Size((summary.dim,))
-    return summary, DirectPosterior(
-        estimator,
-        copy.deepcopy(posterior.prior),
-        max_sampling_batch_size=posterior.max_sampling_batch_size,
-        device=posterior.device,
-        enable_transform=posterior.enable_transform,
-    )
+    kept = ("max_sampling_batch_size", "device", "enable_transform")
+    options = {name: getattr(posterior, name) for name in kept}
+    return summary, DirectPosterior(estimator, copy.deepcopy(posterior.prior), **options)
 
 
 def owner_of_net(estimator: Any) -> Any:

@@ -1,8 +1,7 @@
 r"""Trained sbi posteriors on disk, as tensors and JSON.
 
-Nothing is pickled. The network is built anew by sbi, from its name and the shapes of what it was
-trained on, and the stored tensors are loaded into it. Standardisation is part of the tensors. The
-prior and the architecture of an embedding net are not stored, and given again.
+sbi builds the network anew, from its name and the shapes of what it was trained on, and the stored
+tensors, standardisation among them, are loaded into it. Prior and embedding net are given again.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sbi.neural_nets import posterior_nn
 from sbi.utils.sbiutils import Standardize
 from torch import Tensor, nn
 
-from mindist import storage
+from mindist import checks, storage
 from mindist.posteriors.flow_bridge import fill, with_prefix
 from mindist.posteriors.guards import quiet, seeded
 from mindist.posteriors.sbi_bridge import EmbeddingSummary, owner_of_net, standardised
@@ -59,25 +58,18 @@ def save_posterior(
         True
     """
     if type(posterior) is not DirectPosterior:
-        raise TypeError(
-            "posterior: expected a DirectPosterior (NPE), got "
-            f"{type(posterior).__name__}, which mindist could not rebuild."
-        )
+        got = f"{type(posterior).__name__}, which mindist could not rebuild"
+        raise checks.wrong("posterior", "a DirectPosterior (NPE)", got, kind=TypeError)
     estimator = posterior.posterior_estimator
-    config: dict[str, Any] = {
-        "density_estimator": density_estimator,
-        "input_shape": list(estimator.input_shape),
-        "condition_shape": list(estimator.condition_shape),
-        "standardised": standardised(owner_of_net(estimator)._embedding_net),
-        "summary": None,
-    }
+    config: dict[str, Any] = {"density_estimator": density_estimator}
+    config |= {name: list(getattr(estimator, name)) for name in ("input_shape", "condition_shape")}
+    config["standardised"] = standardised(owner_of_net(estimator)._embedding_net)
+    config["summary"] = None
     tensors = {f"estimator.{name}": value for name, value in estimator.state_dict().items()}
     if summary is not None:
-        config["summary"] = {
-            "condition_shape": list(summary.condition_shape),
-            "fixed_size": summary.fixed_size,
-            "standardised": standardised(summary.net),
-        }
+        shape, fixed = list(summary.condition_shape), summary.fixed_size
+        config["summary"] = {"condition_shape": shape, "fixed_size": fixed}
+        config["summary"]["standardised"] = standardised(summary.net)
         tensors |= {f"summary.{name}": value for name, value in summary.net.state_dict().items()}
     # Two names may share their memory (nflows' permutations do), which safetensors refuses.
     storage.write_artefact(path, KIND, config, {name: v.clone() for name, v in tensors.items()})
@@ -144,10 +136,11 @@ def _behind_standardiser(net: nn.Module, state: dict[str, Tensor], prefix: str) 
     ends = (prefix + "_mean", prefix + "_std")
     found = [value.clone() for end in ends for name, value in state.items() if name.endswith(end)]
     if len(found) != 2:
-        raise ValueError(
-            f"path: expected the mean and the scale of a standardiser, got {len(found)} tensors. "
-            "Train and save the posterior again."
+        said, then = (
+            "the mean and the scale of a standardiser",
+            "Train and save the posterior again.",
         )
+        raise checks.wrong("path", said, f"{len(found)} tensors", then)
     return nn.Sequential(Standardize(*found), net)
 
 

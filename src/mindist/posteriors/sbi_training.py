@@ -104,13 +104,8 @@ def train_npe(
     with seeded(seed, device), quiet(*HARMLESS, stdout=not show_progress):
         how: Any = {"z_score_x": z_score_x or default, "embedding_net": net}
         build: Any = posterior_nn(density_estimator, **how)
-        inference = method(
-            prior,
-            density_estimator=build,
-            device=str(device),
-            tracker=NoTracker(),
-            show_progress_bars=show_progress,
-        )
+        own: Any = {"density_estimator": build, "device": str(device), "tracker": NoTracker()}
+        inference = method(prior, **own, show_progress_bars=show_progress)
         inference.append_simulations(theta.float(), x.float()).train(
             training_batch_size=batch_size,
             learning_rate=learning_rate,
@@ -118,9 +113,6 @@ def train_npe(
             max_num_epochs=max_num_epochs,
         )
         return inference.build_posterior()
-
-
-# ------------------------------------------------------------------------------ banks
 
 
 class KeptData:
@@ -149,10 +141,7 @@ class KeptData:
 
 
 class BankLoader:
-    """A data loader as sbi asks for it: batches of parameters, data and prior masks of `rows`.
-
-    Less than a batch, at the end of a pass, is not loaded. torch's global generator shuffles.
-    """
+    """A data loader as sbi asks for it: whole batches of parameters, data and prior masks."""
 
     def __init__(self, data: KeptData, rows: Tensor, batch_size: int, *, shuffle: bool) -> None:
         self._data, self._rows = data, rows
@@ -218,10 +207,9 @@ def _material(
             )
         return theta, x, None
     if not is_bank(theta):
-        raise TypeError(
-            "theta: expected parameters (M, d_theta) as a tensor, or a bank of simulations, got "
-            f"{type(theta).__name__}. Convert an array with torch.as_tensor."
-        )
+        said = "parameters (M, d_theta) as a tensor, or a bank of simulations"
+        then = "Convert an array with torch.as_tensor."
+        raise checks.wrong("theta", said, type(theta).__name__, then, TypeError)
     if x is not None:
         raise TypeError("x: expected None beside a bank, which has its own. Leave x out.")
     if embedding_net is None:
@@ -238,10 +226,9 @@ def _material(
 def _parameters_and_summaries(bank: StoredSimulations) -> tuple[Tensor, Tensor]:
     """Read all parameters `(M, d_theta)` and summaries `(M, d_s)`, NaN where data are missing."""
     if not bank.complete:
-        raise ValueError(
-            f"theta: expected a complete bank of {len(bank)} simulations, got one that is not. "
-            "Call mindist.simulate again with the same arguments: it continues where it stopped."
-        )
+        said = f"a complete bank of {len(bank)} simulations"
+        then = "Call mindist.simulate again with the same arguments: it continues where it stopped."
+        raise checks.wrong("theta", said, "one that is not", then)
     return checks.as_tensor(bank.theta[:], "theta"), checks.as_tensor(bank.s[:], "s")
 
 
@@ -275,10 +262,7 @@ class FunctionPrior(Distribution):
 
 
 def as_distribution(prior: Any) -> tuple[Distribution, bool]:
-    """Return a torch distribution over vectors `(d_theta,)`, and whether its support is known.
-
-    Takes a prior of `mindist.simulate`; independent components become one vector.
-    """
+    """Return a prior of `mindist.simulate` over vectors, and whether its support is known."""
     if isinstance(prior, Distribution):
         return (Independent(prior, len(prior.batch_shape)) if prior.batch_shape else prior), True
     return FunctionPrior(prior), False
@@ -288,7 +272,6 @@ def check_prior(prior: Any, shape: Sequence[int], of: str) -> None:
     """Raise unless a prior draws parameter vectors of a shape, as `of` has them."""
     drawn = tuple(prior.sample((1,)).shape[1:])
     if drawn != tuple(shape):
-        raise ValueError(
-            f"prior: expected one of parameters of shape {tuple(shape)}, as the {of} has them, got "
-            f"one of shape {drawn}. Is it the prior of another model?"
-        )
+        said = f"one of parameters of shape {tuple(shape)}, as the {of} has them"
+        then = "Is it the prior of another model?"
+        raise checks.wrong("prior", said, f"one of shape {drawn}", then)

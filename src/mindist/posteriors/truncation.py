@@ -105,20 +105,14 @@ def _counts(parts: Sequence[Drawn]) -> Iterable[Any]:
 def draw_mixture(
     components: Sequence[Component], s: Tensor, num_samples: int, budget: Budget
 ) -> Drawn:
-    """Draw from a mixture of densities, each truncated on its own as in an sbi ensemble.
-
-    Takes summaries `(B, d_s)`. The samples stand in the order of the components.
-    """
+    """Draw from densities, each truncated on its own as in an sbi ensemble, one after the other."""
     if len(components) == 1:
         return draw_truncated(components[0], s, num_samples, budget)
     weights = torch.tensor([component.weight for component in components])
     chosen = torch.multinomial(weights, num_samples, replacement=True)
     counts = chosen.bincount(minlength=len(components)).tolist()
-    parts = [
-        draw_truncated(component, s, count, budget)
-        for component, count in zip(components, counts, strict=True)
-        if count
-    ]
+    pairs = zip(components, counts, strict=True)
+    parts = [draw_truncated(component, s, num, budget) for component, num in pairs if num]
     samples = torch.cat([part.samples for part in parts])
     obtained, accepted, draws = (torch.stack(column).sum(0) for column in _counts(parts))
     return Drawn(samples, num_samples, obtained, accepted, draws, len(components))
@@ -165,8 +159,7 @@ def draw_truncated(component: Component, s: Tensor, num_samples: int, budget: Bu
 
 def shortfall_message(drawn: Drawn, budget: Budget) -> str:
     """Tell a user who got fewer samples than asked for why, and what to do."""
-    num_datasets = len(drawn.obtained)
-    worst = int(drawn.obtained.argmin())
+    num_datasets, worst = len(drawn.obtained), int(drawn.obtained.argmin())
     got, draws = int(drawn.obtained[worst]), int(drawn.draws[worst])
     rate = int(drawn.accepted[worst]) / max(draws, 1)
     where, returned = "", f"The {got} samples accepted are returned."
@@ -195,18 +188,13 @@ def shortfall_message(drawn: Drawn, budget: Budget) -> str:
 
 
 def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
-    """Return draws for Z(s), and draws at once, from the keywords of sbi's `leakage_correction`.
-
-    Its flags are accepted and without effect: the estimate is a function of its seed.
-    """
+    """Return draws for Z(s), and draws at once, from keywords of sbi, whose flags do nothing."""
     numbers = ("num_rejection_samples", "rejection_sampling_batch_size")
     flags = ("show_progress_bars", "force_update")
     given = {} if given is None else given
     if not isinstance(given, Mapping) or not set(given) <= {*numbers, *flags}:
-        raise TypeError(
-            "leakage_correction_params: expected a dict with any of "
-            f"{', '.join((*numbers, *flags))}, got {given!r}."
-        )
+        said = f"a dict with any of {', '.join((*numbers, *flags))}"
+        raise checks.wrong("leakage_correction_params", said, repr(given), kind=TypeError)
     for name in flags:
         checks.flag(given.get(name, False), name)
     num_draws, batch_size = (checks.positive(given.get(name, 10_000), name) for name in numbers)

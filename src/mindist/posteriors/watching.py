@@ -69,15 +69,11 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
         (torch.Size([3, 1]), 'MisspecificationWarning')
     """
     if isinstance(mds, type) or not hasattr(mds, "fitted_"):
-        raise TypeError(
-            f"mds: expected a fitted MinimumDistance, got {mds!r}. Make one with "
-            "MinimumDistance(summary).fit(x_train)."
-        )
+        then = "Make one with MinimumDistance(summary).fit(x_train)."
+        raise checks.wrong("mds", "a fitted MinimumDistance", repr(mds), then, TypeError)
     if not callable(getattr(posterior, "sample", None)):
-        raise TypeError(
-            "posterior: expected a posterior with a method sample, of sbi, BayesFlow or your own, "
-            f"got {type(posterior).__name__}."
-        )
+        said = "a posterior with a method sample, of sbi, BayesFlow or your own"
+        raise checks.wrong("posterior", said, type(posterior).__name__, kind=TypeError)
     if bridge_of(posterior) == BRIDGES["bayesflow"]:
         how = importlib.import_module(BRIDGES["bayesflow"]).raw_conditions(posterior)
         return Watched(posterior, functools.partial(_test_by_name, mds, *how))

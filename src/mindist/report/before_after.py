@@ -1,4 +1,4 @@
-"""What adaptation changes: the posterior, and the summaries that the posterior predicts."""
+"""Draw what adaptation changes: the posterior, and the summaries that the posterior predicts."""
 
 from __future__ import annotations
 
@@ -171,13 +171,9 @@ def plot_predictive(
         edge = {"edgecolors": "white", "linewidths": 0.8, "zorder": 3}
         axes.scatter(point, y, s=80, marker=marker, color=colour, label=label, **edge)
         furthest = max(furthest, np.abs(point).max(), np.abs(np.quantile(z, (0.05, 0.95))).max())
-    axes.set(
-        title="Predicted summaries",
-        xlabel="sd from the mean of simulations",
-        yticks=lines,
-        yticklabels=[plain(name) for name in names or numbered("s", len(centre))],
-        ylim=(len(centre) - 0.5, -0.5),
-    )
+    shown = [plain(name) for name in names or numbered("s", len(centre))]
+    axes.set(title="Predicted summaries", xlabel="sd from the mean of simulations")
+    axes.set(yticks=lines, yticklabels=shown, ylim=(len(centre) - 0.5, -0.5))
     if furthest > WIDE:
         axes.set_xscale("symlog", linthresh=3.0)
     axes.grid(False, axis="y")

@@ -73,10 +73,8 @@ def plot_data_space(
     values = np.asarray(checks.as_tensor(x, "x").detach().cpu(), dtype=float)
     strange = np.zeros(len(values), dtype=bool) if outliers is None else np.asarray(outliers)
     if strange.shape != values.shape[:1]:
-        raise ValueError(
-            f"outliers: expected shape ({len(values)},), one for each observation of x, got "
-            f"{strange.shape}."
-        )
+        said = f"shape ({len(values)},), one for each observation of x"
+        raise checks.wrong("outliers", said, strange.shape)
     kind = checks.choice(kind or data_kind(values.shape[1:]), KINDS, "kind")
     draw = {"values": _values, "points": _points, "series": _series, "images": _images}[kind]
     shown = {}
@@ -188,14 +186,9 @@ def plot_images(axes: Any, rows: Mapping[str, Any]) -> Any:
             place = (left, left + width, top + height, top)
             axes.imshow(image, extent=place, interpolation="nearest", **grey)
     most = max(len(images) for images in arrays.values())
-    axes.set(
-        xlim=(0, most * (width + gap) - gap),
-        ylim=(len(arrays) * (height + gap) - gap, 0),
-        xticks=[],
-        yticks=[i * (height + gap) + height / 2 for i in range(len(arrays))],
-        yticklabels=list(arrays),
-        aspect="equal",
-    )
+    middles = [i * (height + gap) + height / 2 for i in range(len(arrays))]
+    axes.set(xlim=(0, most * (width + gap) - gap), ylim=(len(arrays) * (height + gap) - gap, 0))
+    axes.set(xticks=[], yticks=middles, yticklabels=list(arrays), aspect="equal")
     axes.tick_params(length=0)
     axes.grid(False)
     axes.spines[:].set_visible(False)
@@ -224,10 +217,8 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
         >>> axes.get_legend_handles_labels()[1]
         ['other observations', 'mean']
     """
-    ends = [
-        (low - (high - low) / 2, high + (high - low) / 2)
-        for low, high in (axes.get_xlim(), axes.get_ylim())
-    ]
+    seen_now = (axes.get_xlim(), axes.get_ylim())
+    ends = [(low - (high - low) / 2, high + (high - low) / 2) for low, high in seen_now]
     span = [torch.linspace(float(low), float(high), GRID) for low, high in ends]
     seen = [axes.dataLim.get_points().copy()]
     first, second = (line.to(fitted.probe.device) for line in span)

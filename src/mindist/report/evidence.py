@@ -1,7 +1,4 @@
-"""The evidence against a dataset: its summary among simulated ones, its distance, outlier scores.
-
-A summary far outside is drawn at the edge, so that the simulations stay visible.
-"""
+"""The evidence against a dataset: its summary among simulated ones, its distance, its scores."""
 
 from __future__ import annotations
 
@@ -146,11 +143,8 @@ def limits(cloud: Any, s_obs: Any) -> tuple[Any, Any]:
 
 def _points(s_obs: Any, s_star: Any, s_ref: Any) -> list[tuple[str, tuple[Any, str, str]]]:
     """Return label, summary, colour and marker of what is drawn on top of the simulations."""
-    every = {
-        "observed": (s_obs, OBSERVED, "X"),
-        "adapted": (s_star, ADAPTED, "o"),
-        "of the clean data": (s_ref, REFERENCE, "*"),
-    }
+    every = {"observed": (s_obs, OBSERVED, "X"), "adapted": (s_star, ADAPTED, "o")}
+    every["of the clean data"] = (s_ref, REFERENCE, "*")
     return [(label, point) for label, point in every.items() if point[0] is not None]
 
 
@@ -198,23 +192,20 @@ def plot_null_distance(
     return axes
 
 
-def plot_outlier_scores(
-    axes: Any, outlier_score: Any, outliers: Any, *, threshold: float | None = None
-) -> Any:
+def plot_outlier_scores(axes: Any, outlier_score: Any, outliers: Any) -> Any:
     """Draw the outlier scores of all observations, from the highest to the lowest.
 
     Arguments:
         axes: Matplotlib axes.
         outlier_score: Scores `(N,)` between 0 and 1.
         outliers: Which observations are suspicious, `(N,)`.
-        threshold: The score that few simulated observations exceed.
 
     Example:
         >>> import torch
         >>> from mindist.report import new_figure
         >>> figure, (axes,) = new_figure(1)
         >>> score = torch.tensor([0.2, 0.9, 0.4])
-        >>> axes = plot_outlier_scores(axes, score, score > 0.8, threshold=0.8)
+        >>> axes = plot_outlier_scores(axes, score, score > 0.8)
         >>> axes.collections[0].get_offsets().tolist()
         [[3.0, 0.20000000298023224], [2.0, 0.4000000059604645]]
     """
@@ -228,9 +219,6 @@ def plot_outlier_scores(
         if which.any():
             style = {"color": colour, "marker": marker, "label": label, "lw": 0}
             axes.scatter(rank[which], score[which], s=22, **style)
-    if threshold is not None:
-        style = {"color": REFERENCE, "linestyle": ":", "linewidth": 1.5}
-        axes.axhline(threshold, label="exceeded by 1% of simulated", **style)
     axes.set(title="Outlier scores", xlabel="rank", ylabel="outlier score", ylim=(-0.03, 1.03))
     axes.legend(fontsize=9, loc="best")
     return axes

@@ -9,14 +9,9 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
+from mindist.report import data_space
 from mindist.report.before_after import plot_posteriors, plot_predictive
-from mindist.report.data_space import (
-    IMAGES_IN_A_ROW,
-    data_kind,
-    plot_data_space,
-    plot_density_contours,
-    series_of,
-)
+from mindist.report.data_space import data_kind, plot_data_space, plot_density_contours
 from mindist.report.evidence import plot_null_distance, plot_outlier_scores, plot_summary_pairs
 from mindist.report.material import Material
 from mindist.report.page import inline_figure, number, plus_minus
@@ -86,16 +81,14 @@ def distance_figure(material: Material) -> Markup:
 
 def score_figure(material: Material) -> Markup:
     """Draw outlier scores by rank."""
-    result, threshold = material.result, material.mds.fitted_.score_threshold or None
+    result = material.result
     low, high = (number(end) for end in result.outlier_score.aminmax())
     alt = (
         f"Outlier scores of {len(material.x):,} observations from {high} down to {low}; "
         f"{int(result.outliers.sum()):,} are marked as suspicious."
     )
     given = (result.outlier_score.numpy(), result.outliers.numpy())
-    return inline_figure(
-        "scores", alt, lambda axes: plot_outlier_scores(axes, *given, threshold=threshold)
-    )
+    return inline_figure("scores", alt, lambda axes: plot_outlier_scores(axes, *given))
 
 
 def data_figure(material: Material) -> Markup:
@@ -117,7 +110,7 @@ def data_figure(material: Material) -> Markup:
                 at["model at the adapted summary"] = (result.s_star.to(device), ADAPTED)
             plot_density_contours(axes, material.mds.fitted_, at)
 
-    rows = 1 + min(2, -(-found // IMAGES_IN_A_ROW))
+    rows = 1 + min(2, -(-found // data_space.IMAGES_IN_A_ROW))
     size = (5.4, 0.3 + 0.8 * rows) if kind == "images" else (5.4, 4.2)
     return inline_figure("data", alt, draw, size=size)
 
@@ -201,7 +194,7 @@ def hold_all(axes: Any, kind: str, x: Tensor) -> None:
         return
     values = x.double().numpy()
     shown = values.reshape(len(values), -1) if kind == "points" else values.reshape(-1, 1)
-    shown = series_of(values).reshape(-1, 1) if kind == "series" else shown
+    shown = data_space.series_of(values).reshape(-1, 1) if kind == "series" else shown
     low, high = shown.min(0), shown.max(0)
     room = np.where(high > low, 0.04 * (high - low), 1.0)
     ends = zip(low - room, high + room, strict=True)

@@ -1,4 +1,4 @@
-"""What the report says, computed: samples, data replicated from them, the parts of the test."""
+"""Compute the contents of a report: samples, data replicated from them, the parts of the test."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class Material:
-    """What the page is made of."""
+    """The contents of a page."""
 
     result: Adaptation  # of one dataset, on the CPU
     x: Tensor  # `(N, *event)`
@@ -60,7 +60,7 @@ class Material:
     def null_size(self) -> int:
         """Return how many simulated datasets the p-value is calibrated on."""
         fitted = self.mds.fitted_
-        return len(fitted.null.noise if fitted.detector is None else fitted.detector.test.null)
+        return len(fitted.procedure.test.null if fitted.procedure else fitted.null.noise)
 
     @property
     def scale(self) -> Tensor:
@@ -89,10 +89,9 @@ def one_dataset(result: Adaptation, x: Array, mds: MinimumDistance) -> tuple[Ada
     batch, _ = checks.observed(x, mds.event_shape)
     if (result.batched and len(result) != 1) or len(batch) != 1:
         num = len(result) if result.batched else 1
-        raise ValueError(
-            f"result, x: expected one dataset, got results of {num} and data of {len(batch)}. For "
-            "the first of a batch pass result[0] and x[0]."
-        )
+        then = "For the first of a batch pass result[0] and x[0]."
+        got = f"results of {num} and data of {len(batch)}"
+        raise checks.wrong("result, x", "one dataset", got, then)
     one = result[0] if result.batched else result
     x_obs = batch[0].to(mds.fitted_.probe.dtype)
     own = mds.fitted_.summarise(x_obs[None].to(mds.device))[0].cpu()
@@ -163,14 +162,11 @@ def predict(
     fitted = mds.fitted_
     seen = made[finite].to(mds.device, fitted.probe.dtype)
     s = fitted.summarise(seen).cpu()
-    replicated = fitted.embedding.split(fitted.embedding.mean(seen))[0].double()
+    replicated = fitted.embedding.mean(seen).double()
     z, weights = fitted.embedding(x.to(mds.device)).double(), weights.to(mds.device)
-    shares = [
-        predictive_p_value(replicated, (w[:, None] * z).sum(0) / w.sum())
-        for w in (torch.ones_like(weights), weights)
-    ]
-    s = s[s.isfinite().all(1)]
-    return replace(drawn, summaries=s, fit=shares[0], fit_weighted=shares[1])
+    means = ((w[:, None] * z).sum(0) / w.sum() for w in (torch.ones_like(weights), weights))
+    fit, fit_weighted = (predictive_p_value(replicated, mean) for mean in means)
+    return replace(drawn, summaries=s[s.isfinite().all(1)], fit=fit, fit_weighted=fit_weighted)
 
 
 def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:

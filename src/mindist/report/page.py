@@ -27,24 +27,14 @@ from markupsafe import Markup
 from mindist.report.style import figure_style, new_grid
 
 INK, LINE, PAPER = "#1b1b1b", "#e4e4e4", "#ffffff"
-THEME = {  # colours of figures, and the names that they have in the style of a page
-    INK: "--text",
-    "#000000": "--text",
-    "#555555": "--quiet",
-    LINE: "--grid",
-    PAPER: "--back",
-    "#d55e00": "--observed",
-    "#0072b2": "--adapted",
-    "#bbbbbb": "--cloud",
-    "#8a8a8a": "--cloud-strong",
-}
+# Colours of figures, and the names that they have in the style of a page.
+THEME = {INK: "--text", "#000000": "--text", "#555555": "--quiet", LINE: "--grid", PAPER: "--back"}
+THEME |= {"#d55e00": "--observed", "#0072b2": "--adapted"}
+THEME |= {"#bbbbbb": "--cloud", "#8a8a8a": "--cloud-strong"}
 
 
 def render(template: str, *packages: str, script: str = "", **values: Any) -> str:
-    """Return the text of a page: a template of one of the packages or of this one, filled in.
-
-    `script` names the file with the only script that the page may run; `values` are escaped.
-    """
+    """Return a page from a template, with escaped values; `script` is the file that it may run."""
     loader = ChoiceLoader([PackageLoader(package) for package in (*packages, "mindist.report")])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
@@ -75,10 +65,7 @@ def inline_figure(
     grid: int = 0,
     caption: str = "",
 ) -> Markup:
-    """Draw a figure and return it as HTML, with `name` before every id and `alt` as its words.
-
-    `draw` is given axes of a size in inches, or, with a grid, an array `(grid, grid)` of them.
-    """
+    """Return a figure as HTML: `draw` gets axes of a size in inches, or a square grid of them."""
     with _colours_of_the_theme():
         figure, axes = new_grid(max(grid, 1), max(grid, 1), size)
         draw(axes if grid else axes[0, 0])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from mindist import checks
-from mindist.adaptation.block import UNLIKELY
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors import RobustPosterior
 from mindist.protocols import Array
@@ -26,12 +25,10 @@ MOST_VALUES = 3  # numbers of an observation that have a place in the table
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 STATISTICS = {  # what the statistics of the test measure
     "distance": "distance of the data from the decoder",
-    "scaled wide": "distance of the data, given the summary (wide kernel)",
-    "mahalanobis wide": "distance of the data, direction by direction (wide kernel)",
-    "scaled local": "distance of the data, given the summary (local kernel)",
-    "mahalanobis local": "distance of the data, direction by direction (local kernel)",
-    "summary": "distance of the summary from simulated ones",
-    "regressed summary": "summary against what the data say of it",
+    "summary moved": "observed summary against that of what the model explains",
+    "observations odd": "distance of all observations from the model",
+    "summary unlike simulated ones": "distance of the observed summary from simulated ones",
+    "summary unlike its embedding": "observed summary against the minimum-distance one",
 }
 
 
@@ -99,8 +96,6 @@ def write_report(
         **_tables(material),
         warnings=list(dict.fromkeys(w for d in material.draws.values() for w in d.said)),
         predicted=[figures.predictive_words(material, name) for name in material.draws],
-        score_threshold=mds.fitted_.score_threshold,
-        unlikely=UNLIKELY,
         settings=_settings(material) | {"Time taken": duration(time.monotonic() - start)},
         config=_configuration(mds) | {"report_seed": seed},
         versions=versions(PACKAGES),
@@ -187,13 +182,13 @@ def _settings(material: Material) -> dict[str, str]:
     return {
         "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
         "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
-        "Test": f"{mds.detector}, level {mds.alpha:g}",
+        "Test": f"{' and '.join(material.tests)}, level {mds.alpha:g}",
         "Written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
 
 def _configuration(mds: MinimumDistance) -> dict[str, Any]:
-    plain = ("bandwidth", "num_features", "frequencies", "local", "seed")
+    plain = ("sorting", "bandwidth", "num_features", "frequencies", "seed")
     function = not isinstance(mds.representation, str)
     return {name: getattr(mds, name) for name in plain} | {
         "decoder": type(mds.decoder).__name__,

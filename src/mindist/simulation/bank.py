@@ -53,10 +53,7 @@ class SimulationBank:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> SimulationBank:
-        """Open a bank, complete or not; compare sizes and, with `verify`, checksums of all files.
-
-        `chunks()` verifies what it reads in any case.
-        """
+        """Open a bank, complete or not; compare sizes and, with `verify`, all checksums."""
         store = Store(Path(path))
         bank = cls(store)
         for index, folder in store.chunk_folders():
@@ -145,12 +142,10 @@ class SimulationBank:
             self._check(index, verify=verify)
             read = partial(self._store.rows, *self._store.schema.span(index))
             valid = read("valid")
-            yield BankChunk(
-                read("theta")[valid],
-                read("s")[valid],
-                read("z_bar")[valid] if self._store.embedded(index) else None,
-                read("x")[valid] if self._store.keep == "data" else None,
-            )
+            theta, s = read("theta")[valid], read("s")[valid]
+            z_bar = read("z_bar")[valid] if self._store.embedded(index) else None
+            x = read("x")[valid] if self._store.keep == "data" else None
+            yield BankChunk(theta, s, z_bar, x)
 
     @property
     def failures(self) -> list[Failure]:
@@ -169,9 +164,7 @@ class SimulationBank:
         if not failures:
             return f"{there} No draw failed."
         counts = Counter(failure.kind for failure in failures)
-        kinds = ", ".join(
-            f"{counts[kind]:,} {said}" for kind, said in KINDS.items() if counts[kind]
-        )
+        kinds = ", ".join(f"{counts[k]:,} {said}" for k, said in KINDS.items() if counts[k])
         end = " Each was drawn again." if what == "redraw" else ""
         draws = f"{len(failures):,} draw{'s' * (len(failures) > 1)}"
         return f"{there} {draws} failed: {kinds}.{end}"

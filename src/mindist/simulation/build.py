@@ -1,8 +1,4 @@
-"""Build a bank: `mindist.simulate`, and `estimate`, which says what that would take.
-
-The pilot comes first, with its data, then the embedding, then everything else. Chunks are simulated
-wherever joblib runs them and written here, in one process, each as it comes.
-"""
+"""Build a bank: `mindist.simulate`, and `estimate`, which says what that would take."""
 
 from __future__ import annotations
 
@@ -98,7 +94,7 @@ def simulate(
         >>> path, mean = tempfile.mkdtemp() + "/bank", lambda x: x.mean(1)
         >>> bank = simulate(prior, simulator, mean, 50, n_obs=9, out=path, chunk=25)
         >>> bank.theta.shape, bank.s.shape, bank.z_bar.shape, bank.x is None
-        ((50, 2), (50, 2), (50, 1024), True)
+        ((50, 2), (50, 2), (50, 512), True)
     """
     settings = Settings(num, n_obs, seed, keep, failures, chunk, time_limit, vectorised)
     mds = MinimumDistance(summary) if mds is None else mds
@@ -132,7 +128,7 @@ class _Build:
         return {**asdict(self.settings), "functions": self.sources.names, "embedding": plain}
 
     def run(self, path: Path, progress: bool | None) -> None:
-        """Simulate what is missing of a bank: the pilot, the embedding, the rest."""
+        """Simulate what is missing: the pilot, with its data, then the embedding, then the rest."""
         store = self._open(path)
         store.recover()
         self._same_functions(store)
@@ -252,19 +248,14 @@ def _same_config(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> N
         return {f"{k}.{n}".rstrip("."): v for k, own in tables.items() for n, v in own.items()}
 
     there, here = flat(stored), flat(asked)
-    differ = [
-        f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
-        for name in sorted({*there, *here})
-        if there.get(name) != here.get(name)
-    ]
+    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+    differ = [f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names]
     if differ:
         raise ValueError(
             f"out: {path} holds a bank of another configuration: {'; '.join(differ)}. Give the "
             "same arguments to go on with it, or choose another folder."
         )
 
-
-# ------------------------------------------------------------------------------- what it takes
 
 SECONDS = 3.0  # to spend on timing, unless one simulation takes longer
 MAX_TIMED = 1_000  # datasets
@@ -329,17 +320,14 @@ def estimate(
     mds: MinimumDistance | None = None,
     **options: Any,
 ) -> Estimate:
-    """Say what `simulate` would take: simulates for a few seconds and writes nothing.
-
-    The arguments are those of `simulate`, without `out` and `progress`.
-    """
+    """Say what `simulate` would take with these arguments, from simulations of a few seconds."""
     mds = MinimumDistance(summary) if mds is None else mds
     sources, settings = Sources(prior, simulator, summary), Settings(num, n_obs, **options)
     schema, count = probe(sources, settings), 1
     # As fast as the embedding to choose, but for its representation.
     event, source = schema.shapes["x"][1:], torch.Generator().manual_seed(0)
     features = FourierFeatures.draw(event, mds.num_features, bandwidth=1.0, generator=source)
-    embed = Embedding(features, features if mds.local else None, None).mean
+    embed = Embedding(features, None).mean
     while True:
         few = replace(schema, num=count, chunk=count)
         work = Work(sources, settings, few, embed, with_data=True)

@@ -1,7 +1,4 @@
-"""One draw: seeds, a call of the prior, a call of the simulator, and what may come of it.
-
-Seeds depend on what is drawn, never on who draws it or when (docs/simulations.md).
-"""
+"""One draw: seeds, which depend on what is drawn alone, and calls of the prior and simulator."""
 
 from __future__ import annotations
 
@@ -169,11 +166,10 @@ class Call:
 def predict_data(
     simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int
 ) -> tuple[Tensor, str]:
-    """Simulate a dataset of a shape `(N, *event)` for each row of `(n, d_theta)`.
+    """Simulate a dataset `(N, *event)` for each theta; return those made, and the first error.
 
     The simulator is called with all rows or with one, as tensors or as NumPy arrays, whichever
-    works; from other streams than `seed` itself, with which theta may have been drawn. Returns the
-    datasets without those that failed, and what the first failure said.
+    works; from other streams than `seed` itself, with which theta may have been drawn.
     """
     theta, call = theta.detach().cpu(), Call(simulator, shape[0], tuple(shape[1:]))
     # A batch of N or d_theta rows might be taken for one theta by chance: pad it.

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,8 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.simulation.calls import (
-    NAN,
-    NOT_FINITE,
-    Call,
-    Caller,
-    Data,
-    NumPy,
-    Problem,
-    Sources,
-    borrowed_globals,
-    draw_prior,
-    draw_seed,
-)
+from mindist.simulation import calls
+from mindist.simulation.calls import Call, Caller, Data, NumPy, Problem, Sources, draw_prior
 from mindist.simulation.jobs import end_with_parent
 from mindist.simulation.limited import calling, close_idle, one_core, unpack_once
 from mindist.simulation.schema import Failure, Schema, Settings, SimulationError
@@ -87,7 +77,7 @@ def simulate_chunk(work: Work, index: int) -> Chunk:
     """Simulate one chunk in this process, which does one at a time."""
     start, settings = time.perf_counter(), work.settings
     call = Call(work.sources.simulator, settings.n_obs, work.schema.shapes["x"][1:])
-    with _alone, one_core(), borrowed_globals(), torch.no_grad():
+    with _alone, one_core(), calls.borrowed_globals(), torch.no_grad():
         rows = _Rows(work, index)
         with calling(call, settings.time_limit, work.run) as caller:
             rows.fill(caller)
@@ -121,7 +111,7 @@ class _Rows:
         self.in_a_row = 0
 
     def _seed(self, *key: int) -> int:
-        return draw_seed(self.work.settings.seed, self.index, *key)
+        return calls.draw_seed(self.work.settings.seed, self.index, *key)
 
     def fill(self, caller: Caller) -> None:
         """Draw until every row is there, or once, if failures are only reported."""
@@ -145,7 +135,7 @@ class _Rows:
             seed = self._seed(attempt, 1 + j)
             result = caller(theta[j : j + 1] if batch else theta[j], seed, batch)
             if isinstance(result, Data) and not np.isfinite(result.x).all():
-                result = NAN
+                result = calls.NAN
             if isinstance(result, Problem):
                 self._fail(row, attempt, result, seed, alone=True)
             else:
@@ -190,7 +180,7 @@ class _Rows:
 def _summaries(summarise: Summariser, x: Tensor) -> tuple[Tensor, dict[int, Problem]]:
     """Return summaries `(b, d_s)` of datasets, and what is wrong with which of them."""
     finite = torch.isfinite(x.flatten(1)).all(1)
-    problems = dict.fromkeys((~finite).nonzero()[:, 0].tolist(), NAN)
+    problems = dict.fromkeys((~finite).nonzero()[:, 0].tolist(), calls.NAN)
     s = torch.full((len(x), summarise.dim or 0), torch.nan, dtype=torch.float64)
     good = finite.nonzero()[:, 0]
     if not len(good):
@@ -206,16 +196,13 @@ def _summaries(summarise: Summariser, x: Tensor) -> tuple[Tensor, dict[int, Prob
             problems |= {j: more[0]} if more else {}
     for j in good.tolist():
         if j not in problems and not torch.isfinite(s[j]).all():
-            problems[j] = Problem(NOT_FINITE, "the summary holds NaN or infinite values")
+            problems[j] = Problem(calls.NOT_FINITE, "the summary holds NaN or infinite values")
     return s, problems
-
-
-# ------------------------------------------------------------------------------- the first draw
 
 
 def probe(sources: Sources, settings: Settings) -> Schema:
     """Simulate a little, thrown away, and return what the bank will hold."""
-    with one_core(), borrowed_globals(), torch.no_grad():
+    with one_core(), calls.borrowed_globals(), torch.no_grad():
         try:
             call = Call(sources.simulator, settings.n_obs)
             with calling(call, settings.time_limit, "probe") as caller:
@@ -233,18 +220,19 @@ def probe(sources: Sources, settings: Settings) -> Schema:
 def _first(sources: Sources, settings: Settings, caller: Caller) -> tuple[Any, Data, bool]:
     """Return the first draws that succeed, as a batch if the simulator takes one."""
     ways = [True, False] if settings.vectorised is None else [settings.vectorised]
-    dim = draw_prior(sources.prior, 1, draw_seed(settings.seed, PROBE)).shape[1]
+    seeded = partial(calls.draw_seed, settings.seed, PROBE)
+    dim = draw_prior(sources.prior, 1, seeded()).shape[1]
     # Neither N nor d_theta: a function that takes one theta apart must not succeed by chance.
     batch = next(size for size in (3, 2, 4) if size not in (settings.n_obs, dim))
     said: dict[bool, str] = {}
     for attempt in range(ATTEMPTS):
-        theta = draw_prior(sources.prior, batch, draw_seed(settings.seed, PROBE, attempt, 0))
+        theta = draw_prior(sources.prior, batch, seeded(attempt, 0))
         for way in ways:
-            seed = draw_seed(settings.seed, PROBE, attempt, 1)
-            result = caller(theta if way else theta[0], seed, batch if way else None)
+            given, size = (theta, batch) if way else (theta[0], None)
+            result = caller(given, seeded(attempt, 1), size)
             if isinstance(result, Data) and np.isfinite(result.x).all():
                 return theta, result, way
-            said[way] = (result if isinstance(result, Problem) else NAN).error
+            said[way] = (result if isinstance(result, Problem) else calls.NAN).error
     words = {True: "with a batch", False: "with one theta"}
     listed = "; ".join(f"{words[way]}: {error}" for way, error in said.items())
     raise SimulationError(

@@ -25,10 +25,7 @@ WAVE = 16  # jobs for each process whose outcomes may wait: joblib itself would 
 def outcomes(
     function: Callable[[Job], Outcome], jobs: Sequence[Job], workers: int, wave: int | None = None
 ) -> Iterator[Outcome]:
-    """Yield what a function gives for each job, as they come; processes end when this one stops.
-
-    One worker without a cluster is this process; up to `wave` outcomes may wait in memory.
-    """
+    """Yield what a function gives for each job, as they come; up to `wave` may wait in memory."""
     if not jobs or (min(workers, len(jobs)) <= 1 and not on_cluster()):
         yield from map(function, jobs)
         return
@@ -84,14 +81,12 @@ def end_with_parent() -> None:
         threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
 
 
-@contextmanager
-def bar(total: int, done: int, unit: str, progress: bool | None) -> Iterator[Any]:
-    """Show a bar with the time left on a terminal; nothing elsewhere, unless progress is True."""
+def bar(total: int, done: int, unit: str, progress: bool | None) -> Any:
+    """Make a bar with the time left on a terminal; nothing elsewhere, unless progress is True."""
     from tqdm.auto import tqdm  # looks for a notebook when it is imported
 
     shown = sys.stderr.isatty() if progress is None else progress
-    with tqdm(total=total, initial=done, unit=unit, disable=not shown, smoothing=0.1) as shown_bar:
-        yield shown_bar
+    return tqdm(total=total, initial=done, unit=unit, disable=not shown, smoothing=0.1)
 
 
 @contextmanager

@@ -196,9 +196,6 @@ def _close_all() -> None:
         close_idle(run)
 
 
-# ------------------------------------------------------------------------------- the other side
-
-
 class TimeUp(BaseException):
     """The alarm: no `except Exception` of a simulator catches it."""
 

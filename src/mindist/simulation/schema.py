@@ -1,8 +1,4 @@
-"""The content of a bank: what was asked for, what the first simulation showed, what failed.
-
-Written into the bank as JSON, and checked when it is read: a checksum shows damage, not good will.
-(tests/test_hostile_banks.py has a case for each check.)
-"""
+"""The content of a bank, JSON that is checked when read: a checksum shows damage, not good will."""
 
 from __future__ import annotations
 
@@ -22,12 +18,13 @@ from mindist.simulation.calls import NOT_FINITE, RAISED, TIMED_OUT, WRONG_SHAPE,
 CHUNKS = 100  # about: a killed process loses a hundredth, and writing all of them takes 5 s
 CHUNK_BYTES = 16 * 2**20  # of data or embeddings, several of which are in memory at once
 MAX_CHUNK_BYTES = 2**31  # whatever the caller asks for: a reader has to hold one
-EMBEDDING_BYTES = 4 * 1_024  # of a mean embedding: two kernels with 512 features in float32
+EMBEDDING_BYTES = 4 * 1_024  # of a mean embedding with 1,024 features in float32
 PILOT, PILOT_BYTES = 1_000, 64 * 2**20  # datasets kept with their data, to choose the embedding on
 MAX_DATASETS = 2**40
 
 DIGEST = ("64 digits", lambda v: isinstance(v, str) and bool(re.fullmatch("[0-9a-f]{64}", v)))
 TENSOR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}")  # of a folder: not too long for one
+TENSORS = ("names of tensors", lambda v: isinstance(v, str) and bool(TENSOR_NAME.fullmatch(v)))
 ARRAYS = ("theta", "s", "x")
 
 KINDS = {
@@ -90,10 +87,8 @@ class Schema:
         fits = CHUNK_BYTES // max(each, EMBEDDING_BYTES)
         size = min(settings.num, asked or max(1, min(settings.num // CHUNKS, fits)))
         if size * max(row.nbytes for row in rows.values()) > MAX_CHUNK_BYTES:
-            said, got = (
-                f"chunks of at most {MAX_CHUNK_BYTES:,} bytes",
-                f"{size} datasets of {each:,} bytes",
-            )
+            said = f"chunks of at most {MAX_CHUNK_BYTES:,} bytes"
+            got = f"{size} datasets of {each:,} bytes"
             raise checks.wrong("chunk", said, got, "Choose fewer datasets for a chunk.")
         shapes = {name: row.shape for name, row in rows.items()}
         dtypes = {name: str(row.dtype) for name, row in rows.items()}
@@ -188,14 +183,10 @@ def check_header(folder: Path, header: Mapping[str, Any]) -> Schema:
     config, own = top.part("config"), top.part("schema")
     shapes, dtypes = own.part("shapes"), own.part("dtypes")
     num = own.whole("num", 1, MAX_DATASETS)
-    schema = Schema(
-        num,
-        own.whole("chunk", 1, num),
-        own.flag("vectorised"),
-        own.flag("summary_numpy"),
-        {name: tuple(shapes.shape(name)) for name in ARRAYS},
-        {name: dtypes.word(name, ("float16", "float32", "float64")) for name in ARRAYS},
-    )
+    chunk, how = own.whole("chunk", 1, num), (own.flag("vectorised"), own.flag("summary_numpy"))
+    rows = {name: tuple(shapes.shape(name)) for name in ARRAYS}
+    kinds = {name: dtypes.word(name, ("float16", "float32", "float64")) for name in ARRAYS}
+    schema = Schema(num, chunk, *how, rows, kinds)
     for name, shape in schema.shapes.items():
         if (len(shape) < 1) if name == "x" else (len(shape) != 1):
             raise shapes.refuse(name, "the shape of a row")
@@ -210,11 +201,7 @@ def check_header(folder: Path, header: Mapping[str, Any]) -> Schema:
         embedding = top.part("embedding")
         embedding.part("config")
         embedding.checked("sha256", *DIGEST)
-        names = embedding.items(
-            "names",
-            "names of tensors",
-            lambda v: isinstance(v, str) and bool(TENSOR_NAME.fullmatch(v)),
-        )
+        names = embedding.items("names", *TENSORS)
         if len(set(names)) != len(names):
             raise embedding.refuse("names", "a list of different names of tensors")
     return schema

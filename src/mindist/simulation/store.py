@@ -70,9 +70,6 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-# ------------------------------------------------------------------------------- groups
-
-
 def write_group(folder: Path, attributes: dict[str, Any]) -> None:
     """Write the attributes of a Zarr group, and their checksum."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,9 +108,6 @@ def _read_header(folder: Path) -> dict[str, Any]:
         raise damaged(folder / "zarr.json", f"its format version is {str(version)[:80]}")
     storage.check_version(folder, version, FORMAT_VERSION)
     return header
-
-
-# ------------------------------------------------------------------------------- arrays
 
 
 def _open(folder: Path, mode: Any) -> Any:
@@ -203,9 +197,6 @@ def _create_rows(folder: Path, layout: Layout) -> None:
     # A file for every chunk, also of zeros: what is not there was never written.
     config = {"write_empty_chunks": True}
     _create(folder, shape, dtype, **options, chunk_key_encoding=names, config=config)
-
-
-# ------------------------------------------------------------------------------- the bank
 
 
 class Store:

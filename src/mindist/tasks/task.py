@@ -1,4 +1,4 @@
-r"""What every task offers, and the parts that several tasks share.
+r"""The members that every task offers, and the parts that several tasks share.
 
 .. math::
     \theta \sim \pi, \qquad x_n \mid \theta \overset{iid}{\sim} p_\theta \; (n \leq N), \qquad

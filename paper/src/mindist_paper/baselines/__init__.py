@@ -12,13 +12,11 @@ from mindist_paper.baselines.mds import train_minimum_distance
 from mindist_paper.baselines.method import Builder, Method, Options, Simulations, Training
 from mindist_paper.baselines.npe_or import train_outlier_removal
 from mindist_paper.baselines.npe_rs import train_robust_statistics
-from mindist_paper.baselines.rnpe import train_latent_summary_posterior
 
 # What `train_method` knows: the paper's methods, and the package's default as "mds"
 METHODS: dict[str, Builder] = {
     "npe": npe.train_neural_posterior,
     "nnpe": npe.train_noisy_posterior,
-    "rnpe": train_latent_summary_posterior,
     "npe-or": train_outlier_removal,
     "npe-rs": train_robust_statistics,
     "mds": partial(train_minimum_distance, variant="default"),

@@ -45,39 +45,11 @@ class MinimumDistanceMethod:
         return self.posterior.sample_batched(shape, batch, seed=seed)
 
 
-class Forced:
-    """A fitted estimator that adapts every dataset, detected or not: the ablation of its gate."""
-
-    def __init__(self, mds: MinimumDistance) -> None:
-        self._mds = mds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._mds, name)
-
-    def adapt(self, x: Array) -> Adaptation:
-        """Call `MinimumDistance.adapt` with `force=True`."""
-        return self._mds.adapt(x, force=True)
-
-
-def robust_method(
-    posterior: Any, mds: MinimumDistance, options: Options, fit_seconds: float = math.nan
-) -> MinimumDistanceMethod:
-    """Put a fitted estimator in front of a posterior over summaries."""
-    chosen: Any = Forced(mds) if options.force else mds
-    robust = RobustPosterior(posterior, chosen, uncertainty=options.uncertainty)
-    return MinimumDistanceMethod(robust, fit_seconds)
-
-
 def unfitted(variant: str, summary: Summary, options: Options) -> MinimumDistance:
     """Return the estimator of a variant: "default", or one of the paper's, "rf", "dec", "kl"."""
     checks.choice(variant, ("default", *PAPER_VARIANTS), "variant")
     chosen: dict[str, Any] = {"bandwidth": options.bandwidth, "seed": options.seed}
     if variant in PAPER_VARIANTS:
-        if options.estimator:
-            raise ValueError(
-                f"{next(iter(options.estimator))}: an option of the default, 'mds'; the paper's "
-                "variants are what the paper says."
-            )
         mds = MinimumDistance.paper(summary, variant=variant, **chosen)
     else:
         mds = MinimumDistance(summary, **chosen, **options.estimator)
@@ -96,4 +68,4 @@ def train_minimum_distance(
     """Train a posterior, or take the one of the options, and fit the estimator beside it."""
     npe = train(task, data, options)
     mds = unfitted(variant, npe.summary, options).fit(data.x)
-    return robust_method(npe.posterior, mds, options)
+    return MinimumDistanceMethod(RobustPosterior(npe.posterior, mds))

@@ -1,4 +1,4 @@
-"""What a method is: trained on simulations, queried with raw datasets."""
+"""A method is trained on simulations and queried with raw datasets."""
 
 from __future__ import annotations
 
@@ -62,11 +62,7 @@ class SpikeAndSlab:
         return torch.where(which < self.rho, slab, spike)
 
     def log_prob(self, y: Tensor, x: Tensor) -> Tensor:
-        """Return log p(y given x), `(*,)`, of observed and latent summaries `(*, d_s)`."""
-        return self.log_prob_each(y, x).sum(-1)
-
-    def log_prob_each(self, y: Tensor, x: Tensor) -> Tensor:
-        """Return the same for each coordinate, `(*, d_s)`."""
+        """Return log p(y given x) for each coordinate of summaries, `(*, d_s)`."""
         error = y - x
         spike = -0.5 * (error / self.sigma).square() - math.log(self.sigma * math.sqrt(2 * math.pi))
         slab = -torch.log1p((error / self.tau).square()) - math.log(self.tau * math.pi)
@@ -93,21 +89,19 @@ class Options:
     training: Training = field(default_factory=Training)  # How density estimators are trained
     learned_summary: bool = False  # train the task's summary network with the NPE; NPE-RS does
     npe: NeuralPosterior | None = None  # to build on, instead of training another
-    error_model: SpikeAndSlab = field(default_factory=SpikeAndSlab)  # of NNPE and RNPE
+    error_model: SpikeAndSlab = field(default_factory=SpikeAndSlab)  # of NNPE
     penalty: float = 10.0  # lambda of NPE-RS; the paper's best on the Gaussian task
     x_obs: Tensor | None = None  # The observed datasets `(B, N, *event)` that NPE-RS is trained for
     bandwidth: float | str = "median"
     search: Mapping[str, Any] = field(default_factory=dict)  # fields of `Search` that differ
     estimator: Mapping[str, Any] = field(default_factory=dict)  # arguments of `mds` that differ
-    force: bool = False  # Whether MDS adapts every dataset, detected or not
-    uncertainty: bool | None = None  # Argument of `RobustPosterior`
     checkpoint: str | os.PathLike[str] | None = None  # TabPFN's weights; else of `make tabpfn`
     seed: int = 0  # Seed of everything random in training
 
 
 @dataclass(frozen=True)
 class Simulations:
-    """What methods are trained on."""
+    """The training data of a method."""
 
     theta: Tensor  # Parameters `(M, d_theta)`
     x: Tensor | Iterable[Tensor]  # `(M, N, *event)`, or chunks to iterate more than once

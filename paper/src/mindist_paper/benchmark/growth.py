@@ -118,7 +118,7 @@ JOBS: dict[str, Callable[[Setting], Job]] = {
 
 
 class Measured(NamedTuple):
-    """What a job took: median time without making the input, peak memory without in- and output."""
+    """Costs of a job: median time without making the input, peak memory without in- and output."""
 
     seconds: float
     megabytes: float | None  # None off Linux

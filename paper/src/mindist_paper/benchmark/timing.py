@@ -91,7 +91,7 @@ def seconds_of(run: Run, count: int = 1, clock: Clock = time.perf_counter) -> fl
 
 @dataclass(frozen=True)
 class Claim:
-    """What a number has to be."""
+    """A bound that a number has to keep."""
 
     sense: str
     bound: float
@@ -121,7 +121,7 @@ class Row:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the claim holds; None where there is none."""
+        """Return whether the claim holds; None where there is none."""
         return None if self.claim is None else self.claim.holds(self.value)
 
     @classmethod

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment of --list, or 'all'.")] = "",
+    name: Annotated[str, typer.Argument(help="One of --list, or 'all' but the zoo.")] = "",
     list_: Annotated[bool, typer.Option("--list", help="Name every experiment.")] = False,
     profile: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
     seeds: Annotated[
@@ -34,19 +34,23 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper, or all: rows, figure, table, configuration."""
     from mindist_paper.experiments.experiment import PROFILES
-    from mindist_paper.experiments.registry import EXPERIMENTS
+    from mindist_paper.experiments.registry import EXPERIMENTS, ZOO
     from mindist_paper.experiments.reproduce import Request, default_folder
 
+    known = (*EXPERIMENTS, ZOO.name)
     if list_:
         show = _list_json if json else _print_list
-        show(list(EXPERIMENTS.values()), PROFILES)
+        show([*EXPERIMENTS.values(), ZOO], PROFILES)
         return
     if not name:
-        raise UsageError(f"Name an experiment, or 'all'. Known: {', '.join(EXPERIMENTS)}.")
-    check_choice(name, (*EXPERIMENTS, "all"), "experiment")
+        raise UsageError(f"Name an experiment, or 'all'. Known: {', '.join(known)}.")
+    check_choice(name, (*known, "all"), "experiment")
     check_choice(profile, PROFILES, "profile")
     names = list(EXPERIMENTS) if name == "all" else [name]
     folder = default_folder(profile) if out is None else out
+    if name == ZOO.name:
+        _run_zoo(folder / name, profile, json)
+        return
     processes = workers or os.cpu_count() or 1
     request = Request(names, profile, seeds, folder, processes, everything=name == "all")
     results = _run(request, say if json else _print_line)
@@ -80,6 +84,18 @@ def _run(request: Any, tell: Callable[[str], None]) -> list[dict[str, Any]]:
     ]
 
 
+def _run_zoo(folder: Path, profile: str, json: bool) -> None:
+    """Run the zoo, one model after the other, and show the verdict."""
+    from mindist_paper.zoo.run import PROFILES, run_zoo
+
+    with interruptible("The same command goes on from here."):
+        verdict = run_zoo(folder, PROFILES[profile], tell=say if json else _print_line)
+    if json:
+        print_json("reproduce", profile=profile, out=folder, verdict=verdict)
+    else:
+        print("\n".join(verdict))
+
+
 def _list_json(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
     rows = []
     for e in experiments:
@@ -91,12 +107,12 @@ def _list_json(experiments: Sequence[Experiment], profiles: Sequence[str]) -> No
 def _print_list(experiments: Sequence[Experiment], profiles: Sequence[str]) -> None:
     rows, totals = [], []
     for index, profile in enumerate(profiles):
-        guess = any(profile in e.estimated for e in experiments)
-        totals.append("~" * guess + f"{sum(e.minutes[index] for e in experiments):.3g}")
+        guess = any(profile in e.estimated for e in experiments[:-1])
+        totals.append("~" * guess + f"{sum(e.minutes[index] for e in experiments[:-1]):.3g}")
     for e in experiments:
         pairs = zip(profiles, e.minutes, strict=True)
         minutes = ["~" * (profile in e.estimated) + f"{number:g}" for profile, number in pairs]
         rows.append([f"{e.name}: {e.shows} ({e.source})", *minutes])
-    rows.append(["all: everything, and one page with all of it", *totals])
+    rows.append(["all: everything but the zoo, and one page with all of it", *totals])
     title = "Experiments; minutes on two cores, equal parts are computed once; ~: estimated"
     print_table(("name: what it shows (where in the paper)", *profiles), rows, title=title)

@@ -18,7 +18,6 @@ from mindist.tasks import Task
 from mindist_paper.baselines.method import Simulations
 from mindist_paper.evaluation.cell import BankSpec, TestSpec, canonical
 from mindist_paper.tasks import get_task
-from mindist_paper.tasks.contaminations import Population, Setting, contaminate
 from mindist_paper.tasks.molecule import Molecule, hsp90, synthetic_chain
 
 # Simulations that take more are not kept in memory, but simulated again for each pass
@@ -121,26 +120,12 @@ def make_datasets(bank: BankSpec, test: TestSpec) -> Datasets:
     theta, x_clean = _clean_blocks(canonical(replace(bank, num=0)), num_obs, blocks)
     contamination = json.loads(canonical(test))["contamination"]
     what = {"num_obs": num_obs, "epsilon": float(test.epsilon), "contamination": contamination}
-    pairs, parts = zip(theta.split(TEST_BLOCK), x_clean.split(TEST_BLOCK), strict=True), []
-    for index, pair in enumerate(pairs):
+    task, parts = make_task(bank), []
+    for index, x in enumerate(x_clean.split(TEST_BLOCK)):
         source = generator("contamination", block=index, **seeded_by(bank), **what)
-        parts.append(_dirty(bank, test, *pair, source))
+        parts.append(task.contaminate(x, test.epsilon, generator=source, **test.contamination))
     x_obs = torch.cat(parts)
     return Datasets(theta[: test.num], x_clean[: test.num], x_obs[: test.num])
-
-
-def _dirty(bank: BankSpec, test: TestSpec, theta: Tensor, x: Tensor, source: Generator) -> Tensor:
-    """Contaminate datasets `(b, N, *event)` in the task's own way, or in one of another kind."""
-    if "kind" not in test.contamination:
-        return make_task(bank).contaminate(x, test.epsilon, generator=source, **test.contamination)
-    population = _population(canonical(replace(bank, num=0, seed=0)))
-    setting = Setting(population, theta, source)
-    return contaminate(x, test.epsilon, setting, task=bank.task, **test.contamination)
-
-
-@cache
-def _population(key: str) -> Population:
-    return Population.of_task(make_task(BankSpec(**json.loads(key))))
 
 
 @lru_cache(maxsize=2)

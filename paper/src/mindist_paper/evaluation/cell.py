@@ -17,17 +17,12 @@ from mindist_paper.baselines.method import Options, SpikeAndSlab, Training
 
 RESULTS_VERSION = 3  # Part of every address: raise it when a change of the code changes results
 # Part of the addresses of one method's fits and cells: raise it when only this method changes
-METHOD_VERSIONS: Mapping[str, int] = {"mds": 4}
+METHOD_VERSIONS: Mapping[str, int] = {"mds": 5}
 # The variant of `MinimumDistance` that a method uses
 VARIANTS = {"mds": "default", "mds-rf": "rf", "mds-dec": "dec", "mds-kl": "kl", "npe-pfn-mds": "rf"}
-ESTIMATOR_OPTIONS = ("representation", "local", "detector", "decoder", "frequencies")
-FIT_OPTIONS = ("bandwidth", *ESTIMATOR_OPTIONS)  # the others leave the fit alone
-SEARCH_OPTIONS = ("solver", "starts", "restarts", "stay", "reweight", "feedback", "distinct")
-PLAIN_OPTIONS = ("bandwidth", "penalty", "uncertainty", "force")
-OPTIONS = (
-    *dict.fromkeys([*FIT_OPTIONS, *SEARCH_OPTIONS, *PLAIN_OPTIONS]),
-    *("search_seed", "error_model", "max_num_epochs"),
-)
+SEARCH_OPTIONS = ("starts", "restarts")
+PLAIN_OPTIONS = ("bandwidth", "penalty")  # the bandwidth alone is part of the fit of MDS
+OPTIONS = (*PLAIN_OPTIONS, *SEARCH_OPTIONS, "search_seed", "error_model", "max_num_epochs")
 
 
 @dataclass(frozen=True)
@@ -57,15 +52,15 @@ class Recipe:
 
     @property
     def needs_npe(self) -> bool:
-        """Whether the method builds on the shared NPE."""
+        """Return whether the method builds on the shared NPE."""
         alone = self.method == "exact" or self.method.startswith("npe-pfn")
         return self.learned_summary or not alone
 
     @property
     def fit(self) -> Recipe:
-        """What the fit of MDS depends on: neither the search nor, for a given summary, the NPE."""
+        """Return the recipe of the fit of MDS, without search and, for a given summary, NPE."""
         method = {"mds-kl": "mds-dec", "npe-pfn-mds": "mds-rf"}.get(self.method, self.method)
-        options = {name: self.options[name] for name in FIT_OPTIONS if name in self.options}
+        options = {name: self.options[name] for name in ("bandwidth",) if name in self.options}
         training = self.training if self.learned_summary else {}
         return Recipe(method, training, self.learned_summary, options)
 
@@ -77,7 +72,7 @@ class TestSpec:
     __test__ = False  # for pytest: no test class, whatever its name
 
     epsilon: float  # Contaminated fraction
-    contamination: Mapping[str, Any] = field(default_factory=dict)  # as `{"delta": 5}`, or a "kind"
+    contamination: Mapping[str, Any] = field(default_factory=dict)  # as `{"delta": 5}`
     num: int = 100  # B, how many test datasets
     num_obs: int | None = None  # N of the test datasets; None for that of the task
     num_samples: int = 1_000  # S, for each dataset; 0 measures detection and summaries only
@@ -159,7 +154,6 @@ def options_of(bank: BankSpec, recipe: Recipe, **others: Any) -> Options:
     return Options(
         training=Training(**{**recipe.training, **chosen(["max_num_epochs"])}),
         learned_summary=recipe.learned_summary,
-        estimator=chosen(ESTIMATOR_OPTIONS),
         search=chosen(SEARCH_OPTIONS),
         seed=bank.seed,
         **plain,

@@ -23,7 +23,6 @@ from mindist.posteriors.truncation import Budget
 from mindist.tasks import Task
 from mindist_paper.baselines.mds import MinimumDistanceMethod
 from mindist_paper.baselines.method import Method
-from mindist_paper.baselines.rnpe import LatentSummaryPosterior
 from mindist_paper.evaluation import bank as banks
 from mindist_paper.evaluation import metrics
 from mindist_paper.evaluation.bank import Datasets, derived_seed, make_task, seeded_by
@@ -53,7 +52,7 @@ def measure(cell: Cell, method: Method | None, reference: Reference) -> pd.DataF
         seconds = (time.perf_counter() - start) / len(query)
         columns: Columns = {
             **_summaries(task, method, query, data, reference),
-            **_detection(found, data),
+            **_detection(found),
             "fit_seconds": getattr(method, "fit_seconds", math.nan),
             **_metrics(cell, task, draws, data, reference.bandwidth),
         }
@@ -119,22 +118,12 @@ def _summaries(
     }
 
 
-def _detection(found: Any, data: Datasets) -> Columns:
-    """Return what MDS says about datasets and single observations; NaN for other methods."""
+def _detection(found: Any) -> Columns:
+    """Return what MDS says about datasets; NaN for other methods."""
     names = ("p_value", "adapted", "distance_obs", "distance_star")
-    more = ("detected", "outlier_auc", "false_outliers", "epsilon_hat", "epsilon_error")
     if found is None:
-        return dict.fromkeys((*names, *more), math.nan)
-    wrong = (data.x_obs != data.x_clean).flatten(2).any(2)
-    flagged = (found.outliers & ~wrong).double().sum(1) / (~wrong).double().sum(1)  # NaN for 0 / 0
-    return {
-        **{name: getattr(found, name) for name in names},
-        "detected": found.misspecified,
-        "outlier_auc": metrics.roc_auc(found.outlier_score, wrong),
-        "false_outliers": flagged,
-        "epsilon_hat": found.epsilon,
-        "epsilon_error": found.epsilon_error,
-    }
+        return dict.fromkeys((*names, "detected"), math.nan)
+    return {**{name: getattr(found, name) for name in names}, "detected": found.misspecified}
 
 
 @dataclass(frozen=True)
@@ -157,8 +146,6 @@ def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Dra
             )
         with seeded(seed):
             return Draws(exact(x).sample((num_samples,)), all_inside)
-    if isinstance(method, LatentSummaryPosterior):  # asked at many summaries, not at one
-        return Draws(method.sample_batched((num_samples,), x, seed=seed).float(), all_inside)
     if isinstance(method, MinimumDistanceMethod):
         robust = method.posterior
         return _at_summaries(robust.queries, robust.conditions(x), num_samples, seed)

@@ -56,13 +56,3 @@ def reference_mmd(samples: Tensor, reference: Tensor) -> Tensor:
         bandwidths = pooled_bandwidths(drawn, exact)
         values.append(mmd_squared(drawn.to(exact.dtype), exact, bandwidths))
     return torch.stack(values)
-
-
-def roc_auc(score: Tensor, wrong: Tensor) -> Tensor:
-    """Return the area under the ROC curve of a score of observations."""
-    values = []
-    for own, bad in zip(score.double(), wrong, strict=True):
-        difference = own[bad][:, None] - own[~bad]
-        above = (difference > 0).double() + 0.5 * (difference == 0).double()
-        values.append(above.mean() if above.numel() else above.new_tensor(math.nan))
-    return torch.stack(values)

@@ -28,7 +28,7 @@ from mindist_paper.evaluation.trained import get_method, get_npe, get_reference
 
 MAX_LISTED = 20
 # Cost of one simulation in training, relative to NPE: which jobs to begin with, nothing more.
-COSTS = {"npe-rs": 3.0, "mds-dec": 8.0, "mds-kl": 8.0, "rnpe": 2.0, "nnpe": 1.0}
+COSTS = {"npe-rs": 3.0, "mds-dec": 8.0, "mds-kl": 8.0, "nnpe": 1.0}
 PFN_COST = 1_000.0  # of one test dataset
 
 
@@ -38,7 +38,7 @@ class FailedCellsError(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """What one process does in one go: train the NPE of a cell, or measure a group of cells."""
+    """The work of one process: train the NPE of a cell, or measure a group of cells."""
 
     cells: tuple[Cell, ...]
     train: bool = False
@@ -59,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job: seconds, errors by address of the failed cell, warnings to pass on."""
+    """The outcome of a job: seconds, errors by address of the failed cell, warnings to pass on."""
 
     job: Job
     seconds: float

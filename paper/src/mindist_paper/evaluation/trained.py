@@ -14,11 +14,12 @@ from mindist import checks
 from mindist.decoders.ridge import Standardiser
 from mindist.features.kernel import median_distance
 from mindist.minimum_distance import MinimumDistance
+from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.sbi_bridge import EmbeddingSummary
 from mindist.posteriors.sbi_storage import load_posterior, save_posterior
 from mindist.storage import write_whole
 from mindist_paper.baselines import METHODS
-from mindist_paper.baselines.mds import robust_method, unfitted
+from mindist_paper.baselines.mds import MinimumDistanceMethod, unfitted
 from mindist_paper.baselines.method import Method
 from mindist_paper.baselines.npe import NeuralPosterior, Squash, summary_network
 from mindist_paper.baselines.npe_rs import RobustStatistics
@@ -32,7 +33,7 @@ SECONDS_NAME = "fit_seconds.txt"  # beside a fitted estimator, for the table of 
 
 @dataclass(frozen=True)
 class Reference:
-    """What measurements of all methods on a bank have in common."""
+    """The parts that measurements of all methods on a bank share."""
 
     scale: Tensor  # Standard deviations `(d_s,)` of the simulated summaries
     bandwidth: float  # The median distance of simulated observations
@@ -112,7 +113,7 @@ def get_method(
     if name in VARIANTS:
         mds, seconds = get_estimator(store, bank, recipe)
         posterior = cast(NeuralPosterior, npe).posterior
-        return robust_method(posterior, mds, options_of(bank, recipe), seconds)
+        return MinimumDistanceMethod(RobustPosterior(posterior, mds), seconds)
     if name == "npe-pfn":
         return npe
     simulations, x_obs = simulate_bank(bank), None

@@ -24,11 +24,8 @@ Verdict = Callable[[Rows], str]
 DECIDED = 2.0  # standard errors
 CLOSE = 0.15  # relative difference up to which two methods "perform similarly"
 BELOW, SIMILAR = "below", "similar to"
-MARGIN = 0.05  # how much worse than NPE is still as good
 SIZE_SIGMAS = 3.0  # binomial standard deviations that the size of a test may be off
 PAIR = ["seed", "dataset"]
-# What tasks are called in figures
-NAMES = {"gaussian": "Gaussian", "oup": "OUP", "sir": "SIR", "cryo_em": "cryo-EM"}
 
 
 def label(method: str) -> str:
@@ -70,7 +67,7 @@ def over(first: str, *rest: str, **how: Any) -> list[Claim]:
 
 
 class Finding(NamedTuple):
-    """What the rows say about a claim at one setting: "agrees", "disagrees" or "undecided"."""
+    """The verdict of the rows on a claim at one setting: "agrees", "disagrees" or "undecided"."""
 
     at: float
     first: float
@@ -276,19 +273,6 @@ def ratio(rows: pd.DataFrame, first: str, second: str) -> tuple[float, float]:
     return float(values.mean()), statistics.standard_error(values)
 
 
-def with_ratio(rows: pd.DataFrame, settings: Sequence[str], baseline: str = "npe") -> pd.DataFrame:
-    """Add a column "rmse_ratio", relative to a baseline within each setting."""
-    keys = [*settings, *PAIR]
-    base = rows.loc[rows.method == baseline, [*keys, "rmse"]]
-    paired = rows.merge(base.rename(columns={"rmse": "base"}), on=keys, how="left")
-    known = paired[paired[["rmse", "base"]].notna().all(axis=1)]
-    parts = [
-        pd.Series(linearised(own.rmse.to_numpy(), own.base.to_numpy()), index=own.index)
-        for _, own in known.groupby([*settings, "method"], dropna=False)
-    ]
-    return paired.assign(rmse_ratio=pd.concat(parts) if parts else math.nan).drop(columns="base")
-
-
 def relative(rows: pd.DataFrame, first: str, *others: str) -> str:
     """List the RMSE of one method relative to others, by epsilon."""
     sentences = []
@@ -303,61 +287,3 @@ def relative(rows: pd.DataFrame, first: str, *others: str) -> str:
             words = f"RMSE of {label(first)} relative to {label(other)}"
             sentences.append(f"{words}: {', '.join(parts)}.")
     return " ".join(sentences)
-
-
-class Comparison(NamedTuple):
-    """Two methods at one setting."""
-
-    ratio: float  # of their errors, where both have one
-    error: float  # its standard error
-    mute: int  # datasets on which the first has no finite answer and the second has one
-    outcome: str  # "worse", "undecided", "as good", "better", "no baseline" or "not compared"
-
-    def __str__(self) -> str:
-        lacking = f"no finite answer for {self.mute}" if self.mute else ""
-        words = f"{self.ratio:.2f} ± {self.error:.2f}" if math.isfinite(self.ratio) else ""
-        return ", ".join(part for part in (words, lacking) if part)
-
-
-def compare(rows: pd.DataFrame, method: str, baseline: str) -> Comparison:
-    """Return whether a method is worse than a baseline at one setting."""
-    both = pairs(rows, method, baseline)
-    mute = int((both[method].isna() & both[baseline].notna()).sum())
-    value, error = ratio(rows, method, baseline)
-    known = {method, baseline} <= set(rows.method)
-    if not known or not (mute or both[method].notna().any()):
-        outcome = "not compared"
-    elif mute or value - DECIDED * error > 1 + MARGIN:
-        outcome = "worse"
-    elif not math.isfinite(value):
-        outcome = "no baseline"
-    elif value > 1 + MARGIN or not math.isfinite(error):
-        outcome = "undecided"
-    else:
-        outcome = "better" if value + DECIDED * error < 1 else "as good"
-    return Comparison(value, error, mute, outcome)
-
-
-def nowhere_worse(rows: pd.DataFrame, method: str, baseline: str = "npe") -> str:
-    """Say whether a method is nowhere worse than a baseline by more than 5%."""
-    found = [
-        (f"{NAMES[task]}, {case}", compare(own, method, baseline))
-        for (task, case), own in rows.groupby(["task", "case"], sort=False)
-    ]
-    known = [(where, c) for where, c in found if c.outcome != "not compared"]
-    if not known:
-        return f"{label(method)} was not compared with {label(baseline)}."
-
-    def listed(outcome: str) -> str:
-        return "; ".join(f"{where}: {c}" for where, c in known if c.outcome == outcome)
-
-    what = f"worse than {label(baseline)} by more than {MARGIN:.0%}"
-    worse, undecided, alone = map(listed, ("worse", "undecided", "no baseline"))
-    parts = [f"{label(method)} is " + (f"{what} ({worse})" if worse else f"nowhere {what}")]
-    if undecided:
-        parts[0] += " beyond two standard errors"
-        parts.append(f"above that within them: {undecided}")
-    if alone:
-        parts.append(f"{label(baseline)} has no finite answer: {alone}")
-    better = sum(c.outcome == "better" for _, c in known)
-    return "; ".join([*parts, f"better in {better} of {len(known)} settings"]) + "."

@@ -1,4 +1,4 @@
-"""What an experiment is: which cells it needs, and how its rows are shown."""
+"""An experiment: the cells that it needs, and how its rows are shown."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -328,8 +328,7 @@ ENTRIES = (
             "The NPE is a mixture density network in every profile, of which one component has the "
             "form of the exact posterior; the exact posterior at the observed mean stands beside "
             "it to show what the network costs.",
-            "All outliers lie at two points, +δ and -δ: the default counts such copies once, of "
-            "which the ablation shows what it is worth.",
+            "All outliers lie at two points, +δ and -δ.",
         ],
         minutes=(0.1, 0.6, 4),
         verdict=lambda rows: claims.relative(rows, "mds", "oracle", "npe", "npe-or", "mds-rf"),

@@ -76,7 +76,6 @@ EPSILONS: dict[str, tuple[float, ...]] = {
 }
 GAUSSIAN_EPSILONS = {**EPSILONS, "paper": EPSILONS["quick"]}  # the paper has no .4 there
 MEAN_EPSILONS = {**EPSILONS, "quick": EPSILONS["paper"]}  # with the sample mean
-ABLATION_EPSILONS = {**EPSILONS, "quick": (0.0, 0.2, 0.5), "paper": (0.0, 0.2, 0.5)}
 # Given the sample mean, one component of a mixture density network has the exact posterior
 MEAN_TRAINING = {"smoke": SMOKE, "quick": QUICK_MDN, "paper": QUICK_MDN}
 # lambda of NPE-RS: the paper's grid, or one of it

@@ -69,7 +69,7 @@ class OutputError(ValueError):
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for."""
+    """The experiments that were asked for."""
 
     names: Sequence[str]  # Names of experiments, in order
     profile: str = "quick"  # One of `PROFILES`
@@ -89,7 +89,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one entry."""
+    """The outcome of one entry."""
 
     section: page.Section  # Its part of the page
     folder: Path | None  # Where its files are; None where it was skipped

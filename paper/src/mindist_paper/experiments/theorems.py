@@ -225,7 +225,7 @@ def minimum(mds: MinimumDistance, target: Mixture) -> tuple[Tensor, Tensor]:
     """Return the fitted minimum-distance summary `(d,)` of a target, and the Hessian there."""
     fitted = mds.fitted_
     z_bar = embed(target, fitted.features)[None]
-    plain = Search(starts=("observed", "nearest"), stay=0, reweight=0)
+    plain = Search(starts=("observed", "nearest"), stay=0)
     # The theorems are about the minimum of the distance itself.
     problem = Problem(target.mean[None, None], target.mean[None], z_bar)
     found = search(fitted.wide, plain, problem, torch.Generator().manual_seed(0)).s_star

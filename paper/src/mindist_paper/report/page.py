@@ -16,7 +16,7 @@ TITLE = "mindist: the paper, reproduced"
 
 @dataclass(frozen=True)
 class Section:
-    """What the page says of one experiment."""
+    """The part of the page about one experiment."""
 
     name: str  # As in `mindist reproduce NAME`
     title: str  # Its heading

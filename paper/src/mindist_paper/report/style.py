@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 
 from mindist.report.style import BLACK, BLUE, GREY, VERMILION
 
-ORANGE, SKY, GREEN, PURPLE = "#E69F00", "#56B4E9", "#009E73", "#CC79A7"
+ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,6 @@ class Style:
 METHOD_STYLES = {
     "npe": Style("NPE", VERMILION, "X"),
     "nnpe": Style("NNPE", ORANGE, "s", "--"),
-    "rnpe": Style("RNPE", PURPLE, "P", "-."),
     "npe-or": Style("NPE-OR", GREEN, "^", "--"),
     "npe-rs": Style("NPE-RS", "#882255", "v", ":"),
     "mds-kl": Style("MDS (KL)", "#6F6A00", "<", "-."),
@@ -76,11 +75,6 @@ METRIC_LABELS = {
     "spread": "standard deviation over starts",
     "kl_slope": "KL / ε",
     "condition": "condition number of the Hessian",
-    "rmse_ratio": "RMSE relative to NPE",
-    "outlier_auc": "ROC AUC of the outlier score",
-    "false_outliers": "share of clean observations flagged",
-    "epsilon_hat": "estimated contaminated fraction",
-    "epsilon_error": "standard error of the estimate",
     "fit_seconds": "seconds to fit",
 }
 SMALLER_IS_BETTER = (

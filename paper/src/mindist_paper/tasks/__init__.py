@@ -1,4 +1,4 @@
-"""The paper's other simulators, and contaminations that it does not have."""
+"""The paper's other simulators."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,9 +1,4 @@
-r"""The default detector: two kernels and the summary itself, as one test of exact size.
-
-Each kernel gives the scaled and the Mahalanobis distance; then come the distance of the summary
-from simulated ones and its Mahalanobis distance from what the embedding says of it
-(`mindist.detection.statistics`). The last counts only for datasets of as many observations as the
-simulations have: how much an embedding says of a summary depends on that number.
+r"""Null distances of the paper's test, and several statistics as one test of exact size.
 
 **Null distances**, of held-out simulations. The paper's statistic is the squared distance :math:`D
 = \|\mu(s) - \bar z\|^2` of a dataset's mean embedding from the decoder's at its own summary
@@ -49,34 +44,23 @@ For the observation, :math:`R_{0t} / (n + 1) = (1 + k_t) / (n + 1)` with :math:`
 at least as large is the p-value of statistic t alone, and :math:`p = (1 + k) / (n + 1)` with k
 simulations whose smallest p-value is no larger.
 
-**Its level.** :math:`(a_0, \ldots, a_n)` is a function of the n + 1 vectors that permutes with
-them. If the vectors are exchangeable, so are the :math:`a_j`, and index 0 is like any other:
-:math:`\Pr(p \le \alpha)` is the expected share of indices i with
-:math:`\#\{j : a_j \le a_i\} \le \alpha (n + 1)`. Among n + 1 numbers, tied or not, at most
-:math:`\lfloor \alpha (n + 1) \rfloor` have so few that are no larger. Hence
-:math:`\Pr(p \le \alpha) \le \alpha` for every n, T and dependence between the statistics. Without
-ties within a statistic at most T of the :math:`a_j` are equal, so that also
-:math:`\Pr(p \le \alpha) > \alpha - T / (n + 1)`.
-
-It matters that the observation is in the pool from which the simulations get their ranks. Ranked
-among themselves, each :math:`c_{jt} = \#\{k \in 1..n : T_{kt} \ge T_{jt}\}` is smaller by one
-where :math:`T_{0t} \ge T_{jt}`; the test would still keep its level, but could never give
-1/(n + 1), and not reject at .05 with 19 simulations. The pool costs nothing, because for an
-integer a
+**Its level.** :math:`(a_0, \ldots, a_n)` permutes with the n + 1 vectors. If they are exchangeable,
+index 0 is like any other, and among n + 1 numbers, tied or not, at most
+:math:`\lfloor \alpha (n + 1) \rfloor` have so few that are no larger: :math:`\Pr(p \le \alpha) \le
+\alpha` for every n, T and dependence between the statistics. The observation has to be in the pool
+from which the simulations get their ranks, or the p-value could never be 1/(n + 1); with
+:math:`c_{jt} = \#\{k \in 1..n : T_{kt} \ge T_{jt}\}`, which is sorted once,
 
 .. math:: R_{jt} \le a \iff c_{jt} < a \ \text{ or } \
-    \left( c_{jt} = a \text{ and } \#\{k \in 1..n : T_{kt} > T_{0t}\} \ge a \right) ,
-
-and so all that depends on the simulations is sorted once.
+    \left( c_{jt} = a \text{ and } \#\{k \in 1..n : T_{kt} > T_{0t}\} \ge a \right) .
 
 **What is exact, what approximate.** The inequality is exact if the n + 1 vectors are exchangeable:
 a clean dataset drawn as the simulations were, with the same N, and statistics that treat them
-alike, that is, learned (decoder, scale, covariance, neighbours) from other simulations. With
-leave-one-out statistics simulation i is judged by what was learned from M - 1 simulations and an
-observation by what was learned from M, which is exchangeable up to terms of order 1/M;
-`tests/test_combined_detection.py` measures the level. It holds on average over the prior, and over
-draws of the simulations: given those, the level reached varies with standard deviation
-:math:`\sqrt{\alpha (1 - \alpha) / n}`.
+alike: simulation i is judged by what was learned from the others, an observation by what was
+learned from all, which is exchangeable up to terms of order 1/M. It holds on average over the prior
+unless the statistics are conditional on the summary, as those of `mindist.adaptation.procedure`
+are, and over draws of the simulations: given those, the level reached varies with standard
+deviation :math:`\sqrt{\alpha (1 - \alpha) / n}`.
 
 References:
     Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993 (the min-p test).
@@ -85,7 +69,6 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -93,13 +76,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from mindist.detection.statistics import (
-    ROUNDED,
-    Mahalanobis,
-    ResidualStatistics,
-    SummaryOutlyingness,
-    SummaryRegression,
-)
+# The squared length of a residual that float32 may have made: 3e-13 for embeddings that are a
+# function of the summary. Residuals of N observations are about 1/N.
+ROUNDED = 1e-11
 
 
 @dataclass(frozen=True)
@@ -284,112 +263,3 @@ def _no_nan(statistics: Tensor, names: tuple[str, ...], argument: str) -> Tensor
             f"{names[column]!r} of dataset {row}). Check that dataset and its summary."
         )
     return statistics
-
-
-KERNELS = ("wide", "local")
-REGRESSED = "regressed summary"
-MAX_NULL = 5_000  # the level reached then has a standard deviation of .003 at .05
-# A regression on a thousand features wants more: with 2,500, 5,000 and 9,500 simulations its power
-# on SIR at epsilon .05 is .57, .64 and .69.
-MAX_LEARNED = 10_000
-
-
-@dataclass(frozen=True)
-class Detector:
-    """Statistics of every kernel and of the summary, and their joint null.
-
-    Arguments:
-        kernels: One for each kernel, wide first.
-        outlyingness: How far a summary lies from simulated ones.
-        regression: What the embedding says of the summary.
-        regressed: The covariance of its residuals.
-        test: The joint null.
-        num_obs: Observations in each simulated dataset.
-
-    Example:
-        >>> from mindist import MinimumDistance
-        >>> x = torch.randn(500, 20, 2, generator=torch.Generator().manual_seed(0))
-        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
-        >>> len(mds.fitted_.detector.kernels), mds.fitted_.detector.num_obs
-        (2, 20)
-    """
-
-    kernels: Annotated[tuple[ResidualStatistics, ...], {"K": ("wide", "local")}]
-    outlyingness: SummaryOutlyingness
-    regression: Annotated[SummaryRegression, {"K": "total"}]
-    regressed: Annotated[Mahalanobis, {"K": "d"}]
-    test: CombinedTest
-    num_obs: Annotated[int, range(1, 2**31)]
-
-    @classmethod
-    def of(
-        cls,
-        residuals: Sequence[Tensor],
-        s: Tensor,
-        z_bar: Tensor,
-        num_obs: int,
-        generator: torch.Generator,
-    ) -> Detector:
-        """From residuals of simulations that were left out of the decoders' fit.
-
-        Arguments:
-            residuals: For each kernel `(n, K)`, n at most `MAX_NULL`.
-            s: The simulations' summaries `(m, d_s)`, followed by those of others, from which the
-                regression of the summary on the embedding learns as well.
-            z_bar: Their mean embeddings in all kernels `(m, K)`, m at most `MAX_LEARNED`.
-            num_obs: Observations in each of them.
-            generator: Draws features of the regression of distances on summaries.
-        """
-        num, kernels, null, names = len(residuals[0]), [], [], []
-        regression, left_out = SummaryRegression.of(z_bar, s, num)
-        s = s[:num]
-        for name, residual in zip(KERNELS, residuals, strict=False):
-            statistics = ResidualStatistics.of(residual, s, generator)
-            kernels.append(statistics)
-            null.append(statistics.leave_one_out(residual, s))
-            names += [f"{what} {name}" for what in ResidualStatistics.NAMES]
-        outlyingness = SummaryOutlyingness.of(s, generator)
-        null.append(outlyingness.leave_one_out()[:, None])
-        regressed = Mahalanobis.of(left_out)
-        null.append(regressed.leave_one_out(left_out)[:, None])
-        names += [SummaryOutlyingness.NAME, REGRESSED]
-        test = CombinedTest(torch.cat(null, dim=1), tuple(names))
-        return cls(tuple(kernels), outlyingness, regression, regressed, test, num_obs)
-
-    @cached_property
-    def other_test(self) -> CombinedTest:
-        """The joint null of all but the last, for other numbers of observations."""
-        return CombinedTest(self.test.null[:, :-1], self.test.names[:-1])
-
-    def statistics(
-        self, residuals: Sequence[Tensor], s: Tensor, z_bar: Tensor, num_obs: int
-    ) -> Tensor:
-        """All statistics `(B, T)` of observed datasets with `num_obs` observations.
-
-        Arguments:
-            residuals: For each kernel `(B, K)`.
-            s: Summaries `(B, d_s)`.
-            z_bar: Mean embeddings in all kernels `(B, K)`.
-            num_obs: N; one statistic less where it is not that of the simulations.
-        """
-        ratio = num_obs / self.num_obs
-        columns = [k(r, s, ratio) for k, r in zip(self.kernels, residuals, strict=True)]
-        columns.append(self.outlyingness(s)[:, None])
-        if num_obs == self.num_obs:
-            columns.append(self.regressed(self.regression(z_bar, s))[:, None])
-        return torch.cat(columns, dim=1)
-
-    def p_value(
-        self, residuals: Sequence[Tensor], s: Tensor, z_bar: Tensor, num_obs: int
-    ) -> Tensor:
-        """p-values `(B,)`; arguments as in `statistics`."""
-        test = self.test if num_obs == self.num_obs else self.other_test
-        return test.p_value(self.statistics(residuals, s, z_bar, num_obs))
-
-    def p_values(
-        self, residuals: Sequence[Tensor], s: Tensor, z_bar: Tensor, num_obs: int
-    ) -> dict[str, Tensor]:
-        """p-values `(B,)` of each statistic alone; arguments as in `statistics`."""
-        test = self.test if num_obs == self.num_obs else self.other_test
-        alone = test.p_values(self.statistics(residuals, s, z_bar, num_obs))
-        return dict(zip(test.names, alone.T, strict=True))
