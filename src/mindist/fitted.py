@@ -282,11 +282,13 @@ class Learner:
             bootstrap = torch.Generator().manual_seed(seed)
             noise = SummaryNoise.of(summarise, x[:MAX_DATASETS], s_x[:MAX_DATASETS], s, bootstrap)
         if options is not None and noise is not None:
-            seen = embedding.mean(x)
             V = noise.covariance(s_x[:100].double()).mean(0)
             outlyingness = SummaryOutlyingness.of(s, self._generator, V)
-            near = projections(wide, seen, options)
-            procedure = Procedure.of(embedding, summarise, noise, outlyingness, x, s_x, near)
+
+            def project(data: Tensor) -> Tensor:
+                return projections(wide, embedding.mean(data), options)
+
+            procedure = Procedure.of(embedding, summarise, noise, outlyingness, x, s_x, project)
         return Fitted(
             embedding,
             wide,

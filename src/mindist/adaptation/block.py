@@ -28,9 +28,6 @@ from mindist.features.embedding import Embedding
 from mindist.result import Adaptation, Detection, Status
 from mindist.summarise import Summariser
 
-# p-values of the distance at a projection above which it is believed, and above which contamination
-# has left no trace in the embedding, so that the projection may be taken before what is left
-USUAL_DISTANCE, TYPICAL_DISTANCE = 0.001, 0.2
 OUTLIER = 0.5  # the score above which an observation is called an outlier
 
 
@@ -131,12 +128,9 @@ class _Block:
         """Choose the way of each of the chosen datasets, and go it."""
         sound = procedure.believable(found)
         alone = procedure.test.p_values(found.statistics)
-        moved, unlike = alone[:, 0] <= MOVED, procedure.contradicted(found)
-        near = (self.fitted.wide.decode(found.projected) - self.z_bar).square().sum(1)
-        near = self.fitted.null.p_value(near, self.x.shape[1])
-        projected = chosen & (near > USUAL_DISTANCE) & (unlike | force)
-        better = projected & (near > TYPICAL_DISTANCE) & found.projection_is_narrower
-        spoken = chosen & sound & (moved | force) & ~better
+        moved, unlike = alone[:, 0] <= MOVED, procedure.unlike_simulated(found)
+        projected = chosen & (unlike | force)
+        spoken = chosen & sound & (moved | force)
         projected = projected & ~spoken
         for row in (chosen & ~spoken & ~projected).nonzero()[:, 0].tolist():
             self.status[row] = Status.UNMOVED if sound[row] else Status.UNEXPLAINED

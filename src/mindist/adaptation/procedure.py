@@ -5,20 +5,21 @@ r"""See, sort, speak, calibrated on clean simulations: what the default does wit
    observations that the model at t explains.
 3. *Project*: the minimum-distance summary of the paper, of all observations, is a second robust
    summary; both are calibrated (`calibration`).
-4. *Detect* by four statistics, ranked together among clean simulations that went the same way: how
-   far the observed summary lies from where t says it should, and from where the projection says it
-   should; how unlike the model at t all observations are; and how far the observed summary lies
-   from simulated ones, by the standard of its neighbourhood.
-5. *Believe* t where what is left looks like the model: its distance and the share of it at the
-   model's edge are those of clean simulations, and t is a summary that simulations have. Otherwise
-   the data are wrong in a way that sorting does not mend. *Believe* the projection where its
-   distance is one that clean simulations have.
+4. *Detect* by three statistics, ranked together among clean simulations that went the same way: how
+   far the observed summary lies from where t says it should; how unlike the model at t all
+   observations are; and how far the observed summary lies from simulated ones, by the standard of
+   its neighbourhood.
+5. *Believe* t where sorting has brought the data clearly nearer to the model, to a distance that
+   clean simulations have, or where the summary has moved by more than in any clean simulation; and
+   where t is a summary that simulations have. *Project* where they have none like the observed one.
+   Otherwise the data are wrong in a way that neither mends.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
@@ -34,27 +35,19 @@ from mindist.features.residuals import Regression, Residuals
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread
 
-STATISTICS = (
-    "summary moved",
-    "observations odd",
-    "summary unlike simulated ones",
-    "summary unlike its embedding",
-)
+STATISTICS = ("summary moved", "observations odd", "summary unlike simulated ones")
 MOST_COORDINATES = 64  # of an observation, all of which become residuals
+FEW_COORDINATES = 8  # of which the summary of one observation would add nothing
 COMPONENTS = 8  # principal ones of longer observations
-REFERENCES, CALIBRATED = 1_000, 1_000  # simulated datasets: residuals, and the whole way
+REFERENCES, CALIBRATED = 3_000, 1_000  # simulated datasets: residuals, and the whole way
 LEAST = 40  # simulated datasets for each of the two
 FEWEST = 5  # observations of which some can be left out
 BIAS_FEATURES, TYPICAL_FEATURES = 40, 50
 USUAL = 0.999  # share of clean simulations whose rest looks no less like the model
 ROOM = 0.5  # log of the factor by which what is left may be farther off than usual
-CLEARLY = 1.0  # log of the factor by which sorting makes the distance smaller where what is left
-# is believed although it is a little farther off than usual
-FAR = 2.0  # log of the factor beyond all clean simulations by which a summary has moved so far
-# that it is worse than any misfit
-INFORMATIVE = 0.0  # mean log variance of a projection, in sampling variances of a summary
-AGREE = 3.0  # squared length of the difference of two summaries that agree, for each number
-CONTRADICTED = 0.01  # p-value of the last two statistics at which a projection may be warranted
+CLEARLY = 0.5  # log of the factor by which sorting has to bring the data nearer to the model
+UNLIKE = 0.01  # p-value of the last statistic at which a projection may be warranted
+PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 MOVED = 0.15  # p-value of the first statistic above which a summary is left where it is
 BLOCK_ELEMENTS = 2**23  # kernel values of all paths of a block, 32 MB
 
@@ -68,15 +61,7 @@ class Examined(NamedTuple):
     projected: Tensor  # the calibrated projection `(B, d_s)`
     projected_spread: Tensor  # its covariance `(B, d_s, d_s)`
     noise: Tensor  # the sampling covariance of a summary, V, `(B, d_s, d_s)`
-    statistics: Tensor  # `(B, 4)`
-
-    @property
-    def projection_is_narrower(self) -> Tensor:
-        """Return whether two summaries that agree are the more certain as projection, `(B,)`."""
-        both = self.spread + self.projected_spread
-        apart = moved_by(self.centre, self.projected, both, self.noise)
-        agree = apart <= math.log1p(AGREE * self.centre.shape[1])
-        return agree & (_log_ratio(self.projected_spread, self.spread) < 0)
+    statistics: Tensor  # `(B, 3)`
 
     def select(self, b: slice | Tensor) -> Examined:
         """Select datasets."""
@@ -88,9 +73,10 @@ class Examined(NamedTuple):
 class Coordinates:
     """The numbers of an observation that become residuals.
 
-    Up to 64 numbers all of them. Of more, the summary of the observation alone, where it has one,
-    and what the estimator's kernel sees, if that is short; else principal components of it, and the
-    size of what they leave out.
+    Up to 64 numbers all of them. Of more, what the estimator's kernel sees, if that is short; else
+    the summary of the observation alone, or principal components of what the kernel sees, and the
+    size of what they leave out. Of more than 8 numbers also the summary of the observation alone,
+    where it has one that is no linear function of them: what the summary measures.
 
     Arguments:
         alone: Whether the summary of one observation is among them.
@@ -106,16 +92,9 @@ class Coordinates:
     def of(cls, embedding: Embedding, summarise: Summariser, x: Tensor) -> Coordinates:
         """Choose on simulated datasets `(M, N, *event)`."""
         none = torch.zeros(1, dtype=torch.float64, device=x.device)
-        short = cls(False, none, none[:, None].clone())
-        if math.prod(x.shape[2:]) <= MOST_COORDINATES:
-            return short
-        try:
-            one = summarise(x[:200, :1]).double()
-            alone = bool(torch.isfinite(one).all()) and bool((one.std(0) > 0).any())
-        except Exception:  # a summary that one observation does not have
-            alone = False
-        if alone or _is_short(embedding):
-            return replace(short, alone=alone)
+        alone = math.prod(x.shape[2:]) > FEW_COORDINATES and _measures(summarise, x)
+        if alone or _is_short(embedding) or math.prod(x.shape[2:]) <= MOST_COORDINATES:
+            return cls(alone, none, none[:, None].clone())
         rows = embedding.represent(x[:200, :20]).flatten(0, 1).double()
         centre = rows.mean(0)
         components = torch.linalg.svd(rows - centre, full_matrices=False).Vh[:COMPONENTS].T
@@ -124,13 +103,13 @@ class Coordinates:
     def __call__(self, x: Tensor, embedding: Embedding, summarise: Summariser) -> Tensor:
         """Return `(B, N, q)`, float64, of datasets `(B, N, *event)`."""
         B, N = x.shape[:2]
-        if math.prod(x.shape[2:]) <= MOST_COORDINATES:
-            return x.reshape(B, N, math.prod(x.shape[2:])).double()
         parts = []
         if self.alone:
             one = summarise(x.reshape(B * N, 1, *x.shape[2:])).double()
             parts.append(one.nan_to_num().reshape(B, N, -1))
-        if _is_short(embedding):
+        if math.prod(x.shape[2:]) <= MOST_COORDINATES:
+            parts.append(x.reshape(B, N, -1).double())
+        elif _is_short(embedding):
             parts.append(embedding.represent(x).double())
         if parts:
             return torch.cat(parts, -1)
@@ -138,6 +117,22 @@ class Coordinates:
         scores = seen @ self.components
         rest = (seen.square().sum(-1) - scores.square().sum(-1)).clamp(min=1e-12)
         return torch.cat([scores, rest.log()[..., None]], -1)
+
+
+def _measures(summarise: Summariser, x: Tensor) -> bool:
+    """Return whether one observation has a summary, and one that its numbers do not show."""
+    few = x[:200, :10].flatten(0, 1)
+    try:
+        one = summarise(few[:, None]).double()
+    except Exception:  # a summary that one observation does not have
+        return False
+    if not torch.isfinite(one).all() or not (one.std(0) > 0).any():
+        return False
+    rows = torch.cat([few.flatten(1).double(), torch.ones_like(one[:, :1])], 1)
+    if rows.shape[1] > MOST_COORDINATES:
+        return True
+    left = one - rows @ torch.linalg.lstsq(rows, one).solution
+    return bool((left.square().sum(0) > 0.05 * (one - one.mean(0)).square().sum(0)).any())
 
 
 def _is_short(embedding: Embedding) -> bool:
@@ -154,14 +149,14 @@ class Procedure:
         sorter: Residuals of simulations, by summary.
         bias: What sorting takes from the summary of clean data.
         typical: The expected log distance of clean data from the model.
+        usual: The distance over the expected one at which what is left looks like the model.
         calibration: The summary of clean data given that of what is left.
         projection: The summary of clean data given their projection.
         outlyingness: How far a summary lies from simulated ones.
-        test: The joint null of the four statistics.
+        test: The joint null of the three statistics.
         refill: Whether the summary function fails on fewer observations.
         num_obs: N0, of the simulations.
         misfit: The largest log distance of what is left that is usual.
-        edge: The largest usual share of what is left at the model's edge.
         unlike: The largest usual third statistic.
     """
 
@@ -169,6 +164,7 @@ class Procedure:
     sorter: Sorter
     bias: Regression
     typical: Regression
+    usual: float
     calibration: Calibration
     projection: Calibration
     outlyingness: SummaryOutlyingness
@@ -176,7 +172,6 @@ class Procedure:
     refill: bool
     num_obs: Annotated[int, range(1, 2**31)]
     misfit: float
-    edge: float
     unlike: float
 
     @classmethod
@@ -189,7 +184,7 @@ class Procedure:
         outlyingness: SummaryOutlyingness,
         x: Tensor,
         s: Tensor,
-        near: Tensor,
+        project: Callable[[Tensor], Tensor],
     ) -> Procedure | None:
         """Learn from a sample of simulated datasets.
 
@@ -198,9 +193,9 @@ class Procedure:
             summarise: The summary function.
             noise: The sampling noise of a summary.
             outlyingness: How far a summary lies from simulated ones.
-            x: Datasets `(M, N, *event)`: one half for residuals, the other to be calibrated on.
+            x: Datasets `(M, N, *event)`, some for residuals, the others to be calibrated on.
             s: Their summaries `(M, d_s)`.
-            near: Projections, and other summaries to start from, `(M, S, d_s)`.
+            project: From datasets to projections, and other summaries to start from, `(B, S, d_s)`.
 
         Returns:
             None where there are too few different datasets, or too few observations to sort.
@@ -211,7 +206,8 @@ class Procedure:
             return None
         coordinates = Coordinates.of(embedding, summarise, x)
         seen = torch.cat([coordinates(part, embedding, summarise) for part in x.split(64)])
-        first, last = slice(min(half, REFERENCES)), slice(half, half + CALIBRATED)
+        num = max(half, len(x) - CALIBRATED)
+        first, last = slice(min(num, REFERENCES)), slice(num, num + CALIBRATED)
         residuals = Residuals.of(seen, s)
         sorter = Sorter.of(residuals, seen[first], s[first])
         speaker = Speaker.of(summarise, x)
@@ -229,21 +225,23 @@ class Procedure:
             return None
         at = s[first][usable]
         bias, _ = Regression.of(at, at - spoken[usable], BIAS_FEATURES)
-        typical, _ = Regression.of(at, distance[usable, None], TYPICAL_FEATURES)
-        points = FixedPoints(sorter, speaker, bias, typical)
-        found = _whole_way(points, x[last], seen[last], s[last], near[last])
+        typical, expected = Regression.of(at, distance[usable, None], TYPICAL_FEATURES)
+        usual = float((distance[usable] - expected[:, 0]).exp().quantile(PASSES))
+        points = FixedPoints(sorter, speaker, bias, typical, usual)
+        near = project(x[last])
+        found = _whole_way(points, x[last], seen[last], s[last], near)
         calibration, centre, covariance = Calibration.of(found.s, s[last])
         V = noise.covariance(centre)
         spread = spread_of(covariance, V, found.weights.sum(1), num_obs, num_obs)
         unlike, moved = outlyingness(s[last]), moved_by(s[last], centre, spread, V)
-        projection, centre, covariance = Calibration.of(near[last][:, 0], s[last])
-        apart = moved_by(s[last], centre, covariance, V)
-        null = torch.stack([moved, found.oddness, unlike, apart], 1)
+        projection, _, _ = Calibration.of(near[:, 0], s[last])
+        null = torch.stack([moved, found.oddness, unlike], 1)
         return cls(
             coordinates,
             sorter,
             bias,
             typical,
+            usual,
             calibration,
             projection,
             outlyingness,
@@ -251,7 +249,6 @@ class Procedure:
             speaker.refill,
             num_obs,
             float(found.misfit.quantile(USUAL)),
-            float(found.edge.double().quantile(USUAL)),
             float(unlike.quantile(USUAL)) + ROOM,
         )
 
@@ -265,9 +262,10 @@ class Procedure:
         summarise: Summariser,
         noise: SummaryNoise,
     ) -> Examined:
-        """Examine datasets `(B, N, *event)` with summaries `(B, d_s)`; arguments as in `of`."""
+        """Examine datasets `(B, N, *event)` with summaries `(B, d_s)` and projections."""
         s_obs, num_obs = s_obs.double(), x.shape[1]
-        points = FixedPoints(self.sorter, Speaker(summarise, self.refill), self.bias, self.typical)
+        speaker = Speaker(summarise, self.refill)
+        points = FixedPoints(self.sorter, speaker, self.bias, self.typical, self.usual)
         seen = self.coordinates(x, embedding, summarise)
         spoken = _whole_way(points, x, seen, s_obs, near)
         centre, covariance = self.calibration(spoken.s)
@@ -279,31 +277,32 @@ class Procedure:
         moved = moved_by(s_obs, centre, alone, ratio * V)
         projected, covariance = self.projection(near[:, 0])
         wide = spread_of(covariance, V, torch.full_like(moved, num_obs), num_obs, self.num_obs)
-        apart = moved_by(s_obs, projected, ratio * covariance, ratio * V)
         unlike = self.outlyingness(s_obs)
-        statistics = torch.stack([moved, spoken.oddness, unlike, apart], 1)
+        statistics = torch.stack([moved, spoken.oddness, unlike], 1)
         return Examined(spoken, centre, spread, projected, wide, V, statistics)
 
     def believable(self, found: Examined) -> Tensor:
         """Return whether what is left looks like the model, `(B,)`."""
         spoken = found.spoken
-        fits = (spoken.misfit <= self.misfit) & (spoken.edge <= self.edge + 1e-6)
         mended = spoken.oddness - spoken.misfit > CLEARLY
-        likely = fits | (mended & (spoken.misfit <= self.misfit + ROOM))
-        far = found.statistics[:, 0] > self.test.null[:, 0].max() + FAR
+        likely = mended & (spoken.misfit <= self.misfit + ROOM)
+        far = found.statistics[:, 0] > self.test.null[:, 0].max()
         some = spoken.weights.mean(1) >= LEAST_SHARE
         return some & (likely | far) & (self.outlyingness(spoken.s) <= self.unlike)
 
-    def contradicted(self, found: Examined) -> Tensor:
-        """Return whether the projection, or what simulations have, speaks against the summary.
+    def unlike_simulated(self, found: Examined) -> Tensor:
+        """Return whether simulations have no such summary, so that it is to be projected, `(B,)`.
 
-        A projection that is less certain than a summary has to differ from it by more than in any
-        clean simulation: its error has to be the smaller of the two.
+        A projection that varies more than a summary of clean data does is worth it only where the
+        summary is farther off than that of any clean simulation.
         """
-        alone = self.test.p_values(found.statistics)[:, 2:].amin(1) <= CONTRADICTED
-        certain = _log_ratio(found.projected_spread, found.noise) < INFORMATIVE
-        beyond = found.statistics[:, 3] > self.test.null[:, 3].max() + ROOM
-        return (alone & certain) | beyond
+        variances = (
+            part.diagonal(dim1=1, dim2=2) for part in (found.projected_spread, found.noise)
+        )
+        wide, noise = (part.clamp(min=1e-300).log().mean(1) for part in variances)
+        unlike = self.test.p_values(found.statistics)[:, 2] <= UNLIKE
+        beyond = found.statistics[:, 2] > self.test.null[:, 2].max() + ROOM
+        return (unlike & (wide < noise)) | beyond
 
     def p_value(self, found: Examined) -> Tensor:
         """Return the p-values of the joint test, `(B,)`."""
@@ -315,18 +314,12 @@ class Procedure:
         return dict(zip(STATISTICS, alone.T, strict=True))
 
 
-def _log_ratio(one: Tensor, other: Tensor) -> Tensor:
-    """Return the mean log ratio of the variances in two covariances `(B, d, d)`."""
-    first, second = (part.diagonal(dim1=1, dim2=2).clamp(min=1e-300) for part in (one, other))
-    return (first / second).log().mean(1)
-
-
 def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near: Tensor) -> Spoken:
     """Sort and speak for all datasets, in blocks that fit into memory, on all threads."""
     B, N = x.shape[:2]
     if not B:
         none = s_obs.new_zeros(0)
-        return Spoken(s_obs, none.view(0, N).float(), none, none, none)
+        return Spoken(s_obs, none.view(0, N).float(), none, none)
     size = max(1, BLOCK_ELEMENTS // (N * (N + 512) * (22 + near.shape[1])))
 
     def block(b: Tensor) -> Spoken:

@@ -15,7 +15,16 @@ thousand observations.
 and by more than its sampling error, observations count by the ratio :math:`p_s / \hat p`: a clump
 inside the support loses its excess. This is done at two widths, because a clump may be narrow.
 
-Exact kernels, not random features: a thousandth of the density at the mode would be noise.
+Both are done with all numbers of a residual together, and with each of them, and their size, alone:
+in many dimensions kernels see little, and what is wrong is often one number. Together by exact
+kernels, not random features, in which a thousandth of the density at the mode would be noise; alone
+on a grid.
+
+**The distance** of what is left from the model is a squared length of mean features, whitened as
+far as their variances on clean data are above a fifth of the largest:
+
+.. math:: T = n \, r^\top (C + 0.2\, \lambda_1 I)^{-1} r , \qquad
+    r = \tfrac1n \textstyle\sum_i w_i z(\rho(x_i, s)) - \mathbb{E}[z \mid s] .
 """
 
 from __future__ import annotations
@@ -43,6 +52,9 @@ FEWEST = 2.5  # observations that make a clump
 CLUMPS = 0.95  # share of clean simulations that have no clump at a width
 NEAR, POINTS = 16, 32  # simulated datasets near s, and residuals of each, that stand for the model
 TAIL_POINTS = 1_500  # residuals from which the tail of the density is learned
+REACH, STEP = 12.0, 0.25  # of the grid on which single numbers are counted
+MOST_ALONE = 24  # numbers of a residual that are looked at one by one
+DAMPED = 0.2  # of the largest variance of mean features, added to all of them
 FREQUENCIES = 64  # of each of two widths, for the distance of what is left from the model
 FEATURES = 100  # of the regression of mean features on the summary
 ROUNDED = 1e-9  # a squared distance that float32 may have made
@@ -53,7 +65,6 @@ class Sorted(NamedTuple):
 
     weights: Tensor  # `(B, N)`, between 0 and 1
     log_density: Tensor  # of the model, `(B, N)`
-    edge: Tensor  # share of the kept mass that lies in the model's lowest twentieth, `(B,)`
     distance: Tensor | None  # of the kept data from the model, times their number, `(B,)`
 
 
@@ -70,9 +81,12 @@ class Sorter:
         decay: Mean excess of those below it `(M,)`.
         frequency: Of the features in which what is left is compared with the model `(q, F)`.
         expected: The mean of these features given s, of observations that are kept.
+        whitener: The root of the inverse of their damped covariance `(P, P)`.
+        cut: Densities of single numbers that a thousandth of the simulated observations have one
+            below, `(V,)`.
         bandwidth: h.
         errors: Sampling errors by which the data's own density has to exceed the model's, at both
-            widths: as many as it takes for clean simulations to have next to no clumps.
+            widths and alone: as many as it takes for clean simulations to have next to no clumps.
     """
 
     residuals: Residuals
@@ -83,6 +97,8 @@ class Sorter:
     decay: Annotated[Tensor, "M"]
     frequency: Annotated[Tensor, "q F"]
     expected: Regression
+    whitener: Annotated[Tensor, "P P"]
+    cut: Annotated[Tensor, "V"]
     bandwidth: float
     errors: tuple[float, ...]
 
@@ -116,17 +132,39 @@ class Sorter:
         frequency = torch.cat([normal / bandwidth, normal / median], 1)
         parts = zip(rho.split(64), kept.float().split(64), strict=True)
         mean = torch.cat([_mean_features(*part, frequency) for part in parts])
-        expected, _ = Regression.of(s, mean, FEATURES)
-        found: list[tuple[Tensor, ...]] = []
+        expected, left_out = Regression.of(s, mean, FEATURES)
+        off = (mean - left_out) * kept.sum(1, keepdim=True).double().sqrt()
+        values, vectors = torch.linalg.eigh(off.T @ off / M)
+        whitener = vectors / (values.clamp(min=0) + DAMPED * values[-1]).sqrt()
+        excesses: list[tuple[Tensor, ...]] = []
+        densities = []
         for b in torch.arange(M, device=s.device).split(16):
-            model = _kernel(rho[b], points[order[b, :NEAR]].flatten(1, 2), bandwidth)
-            clumps = _clumps(model, _kernel(rho[b], rho[b], bandwidth), kept[b].float())
-            found.append(tuple(excess.amax(1) for _, excess in clumps))
-        most = (torch.cat(column).double().quantile(CLUMPS) for column in zip(*found, strict=True))
+            model, weights = points[order[b, :NEAR]].flatten(1, 2), kept[b].float()
+            alone = _Alone.of(rho[b], model)
+            own = _kernel(rho[b], rho[b], bandwidth)
+            clumps = (
+                *_clumps(_kernel(rho[b], model, bandwidth), own, weights),
+                *alone.clumps(weights),
+            )
+            excesses.append(tuple(excess.amax(1) for _, excess in clumps))
+            densities.append(alone.model.transpose(0, 1).flatten(1))
+        most = (torch.cat(part).double().quantile(CLUMPS) for part in zip(*excesses, strict=True))
         errors = tuple(max(ERRORS, float(value)) for value in most)
-        level, decay = level.double(), decay.double()
+        each = torch.cat(densities, 1)  # (V, M N)
+        cut = each.sort(1).values[:, int(CUT * M * N / max(1, len(each)))].double()
         return cls(
-            residuals, s, scale, points, level, decay, frequency, expected, bandwidth, errors
+            residuals,
+            s,
+            scale,
+            points,
+            level.double(),
+            decay.double(),
+            frequency,
+            expected,
+            whitener,
+            cut,
+            bandwidth,
+            errors,
         )
 
     @cached_property
@@ -156,21 +194,21 @@ class Sorter:
         log_density = _log(model)
         level, decay = (part[near].mean(1)[:, None].float() for part in (self.level, self.decay))
         share = _share(log_density, level, decay)
-        weights = (share > CUT).float()
+        alone = _Alone.of(rho, points)
+        usual = (alone.model >= self.cut.float()[:, None]).all(1)
+        weights = ((share > CUT) & usual).float()
         if clumps:
-            kept, found = weights, _clumps(kernel, _kernel(rho, rho, self.bandwidth), weights)
+            kept = weights
+            own = _kernel(rho, rho, self.bandwidth)
+            found = (*_clumps(kernel, own, kept), *alone.clumps(kept))
             for (ratio, excess), errors in zip(found, self.errors, strict=True):
                 weights = weights.minimum(torch.where(excess > errors, kept * ratio, kept))
-        total = weights.sum(1).clamp(min=1)
-        edge = (weights * (share < TAIL)).sum(1) / total
-        if not distance:
-            return Sorted(weights, log_density, edge, None)
-        return Sorted(weights, log_density, edge, self.distance(rho, weights, s))
+        return Sorted(weights, log_density, self.distance(rho, weights, s) if distance else None)
 
     def distance(self, rho: Tensor, weights: Tensor, s: Tensor) -> Tensor:
         """Return the squared distance of weighted residuals from the model's, times their mass."""
         mean = _mean_features(rho, weights, self.frequency).double()
-        squared = (mean - self.expected(s)).square().sum(1).clamp(min=ROUNDED)
+        squared = ((mean - self.expected(s)) @ self.whitener).square().sum(1).clamp(min=ROUNDED)
         return squared * weights.sum(1).clamp(min=1)
 
 
@@ -211,12 +249,81 @@ def _clumps(kernel: Tensor, own: Tensor, kept: Tensor) -> Iterator[tuple[Tensor,
                 kernel.square_(), own.square_()
         model = kernel.mean(-1)
         data = ((own @ kept[..., None])[..., 0] - kept) / others
-        # The variance of a mean of kernel values is at most that of their second moment, which for
-        # a Gaussian kernel in one dimension is .7 of the first.
-        error = (0.7 * model.clamp(min=1e-9) * (1 / others + 1 / kernel.shape[2])).sqrt()
-        clump = (data > FACTOR * model) & (data * others > FEWEST) & (kept > 0)
-        ratio = model / data.clamp(min=1e-30)
-        yield ratio, torch.where(clump, (data - model) / error, 0.0)
+        yield _excess(model, data, kept, others, kernel.shape[2])
+
+
+def _excess(
+    model: Tensor, data: Tensor, kept: Tensor, others: Tensor, num: int
+) -> tuple[Tensor, Tensor]:
+    """Return the ratio of two densities, and what the data's exceeds the model's by, in errors."""
+    # The variance of a mean of kernel values is at most that of their second moment, which for
+    # a Gaussian kernel in one dimension is .7 of the first.
+    error = (0.7 * model.clamp(min=1e-9) * (1 / others + 1 / num)).sqrt()
+    clump = (data > FACTOR * model) & (data * others > FEWEST) & (kept > 0)
+    return model / data.clamp(min=1e-30), torch.where(clump, (data - model) / error, 0.0)
+
+
+@dataclass(frozen=True)
+class _Alone:
+    """The numbers of residuals one by one, and their size, on a grid.
+
+    Arguments:
+        place: Where each of V numbers of an observation lies on the grid `(B, V, N)`.
+        model: The model's density there, in mean kernel values `(B, V, N)`.
+        num: Residuals that stand for the model.
+    """
+
+    place: Tensor
+    model: Tensor
+    num: int
+
+    @classmethod
+    def of(cls, rho: Tensor, points: Tensor) -> _Alone:
+        """From residuals `(B, N, q)` of datasets and `(B, J, q)` of the model."""
+        place, num = _place(rho), points.shape[1]
+        return cls(place, _at(_smoothed(_place(points), 1.0) / num, place), num)
+
+    def clumps(self, kept: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield what `_clumps` does, of the number with the largest excess, if there are any."""
+        if not self.place.shape[1]:
+            return
+        kept = kept[:, None]
+        others = (kept.sum(2, keepdim=True) - kept).clamp(min=1)
+        data = (_at(_smoothed(self.place, kept), self.place) - kept).clamp(min=0) / others
+        ratio, excess = _excess(self.model, data, kept, others, self.num)
+        most = excess.max(1)
+        yield ratio.gather(1, most.indices[:, None])[:, 0], most.values
+
+
+def _place(rho: Tensor) -> Tensor:
+    """Return places on the grid `(B, V, n)` of the numbers of residuals `(B, n, q)`, and of size.
+
+    A single number is looked at already: V is 0. Of many, only the size is looked at.
+    """
+    q = rho.shape[-1]
+    if q == 1:
+        return rho.new_zeros(len(rho), 0, rho.shape[1])
+    size = (rho.square().sum(-1, keepdim=True) - q) / math.sqrt(2 * q)  # of a chi-square variable
+    size = 3 * torch.asinh(size / 3)
+    numbers = torch.cat([rho, size], -1) if q <= MOST_ALONE else size
+    return ((numbers.clamp(-REACH, REACH - STEP) + REACH) / STEP).mT.contiguous()
+
+
+def _smoothed(place: Tensor, weights: Tensor | float) -> Tensor:
+    """Return sums of kernel values at the grid `(B, V, G)` of weighted places `(B, V, n)`."""
+    grid = STEP * torch.arange(round(2 * REACH / STEP) + 1, device=place.device)
+    low = place.floor()
+    index, upper = low.long(), place - low
+    count = place.new_zeros(*place.shape[:2], len(grid))
+    count.scatter_add_(2, index, (1 - upper) * weights).scatter_add_(2, index + 1, upper * weights)
+    return count @ (-0.5 * ((grid - grid[:, None]) / WIDTH).square()).exp()
+
+
+def _at(values: Tensor, place: Tensor) -> Tensor:
+    """Interpolate values on the grid `(B, V, G)` at places `(B, V, n)`."""
+    low = place.floor()
+    index = low.long()
+    return values.gather(2, index).lerp(values.gather(2, index + 1), place - low)
 
 
 def _mean_features(rho: Tensor, weights: Tensor, frequency: Tensor) -> Tensor:

@@ -12,10 +12,11 @@ model there explains best, from summaries of small random subsets, which no cont
 half can all reach (FAST-LTS), and from simulations with similar embeddings. Paths that have met go
 on as one. Of the fixed points the one with the least
 
-.. math:: T / \mathbb{E}[T \mid s] + \lambda\, (1 - \bar w)
+.. math:: (T / \mathbb{E}[T \mid s] - q)_+ + \lambda\, (1 - \bar w)
 
-is chosen, T being the distance of what is left from the model at s: what is left has to look
-like the model, and little is to be left out.
+is chosen, T being the distance of what is left from the model at s, and q what four fifths of clean
+simulations have at most: first what is left has to look like the model, then little is to be left
+out.
 
 References:
     Rousseeuw and Van Driessen, Computing LTS regression for large data sets, Data Mining and
@@ -40,7 +41,7 @@ SUBSETS = 20  # at 30% contamination one of them has 4 clean observations with p
 SUBSET_SHARES, FEWEST = (20, 10), (4, 6)  # one in so many observations, and at least so many
 LEAST_SHARE = 0.35  # of the observations that are left
 NOTHING = 1e6  # the price of a fixed point that leaves less
-LEFT_OUT = 10.0  # the price of leaving all observations out, in expected distances
+LEFT_OUT = 2.0  # the price of leaving all observations out, in expected distances
 OFFSETS = (0.5, 0.06, 0.19, 0.31, 0.69, 0.81, 0.94)  # of systematic resamples that are averaged
 GROUPS = 200  # of observations that are left out in turn
 
@@ -51,7 +52,6 @@ class Spoken(NamedTuple):
     s: Tensor  # the summary `(B, d_s)`, float64
     weights: Tensor  # of the observations `(B, N)`
     misfit: Tensor  # log of the distance of what is left over what is expected, `(B,)`
-    edge: Tensor  # share of what is left in the model's lowest twentieth, `(B,)`
     oddness: Tensor  # log of the distance of all observations over what is expected, `(B,)`
 
 
@@ -157,12 +157,14 @@ class FixedPoints:
         speaker: Speaks.
         bias: b(s).
         typical: The expected log distance of what is left, given s.
+        usual: q, the distance over the expected one that costs nothing.
     """
 
     sorter: Sorter
     speaker: Speaker
     bias: Regression
     typical: Regression
+    usual: float
 
     def __call__(self, x: Tensor, seen: Tensor, s_obs: Tensor, starts: Tensor) -> Spoken:
         """Return the chosen fixed points of datasets `(B, N, *event)`.
@@ -182,7 +184,8 @@ class FixedPoints:
         assert found.distance is not None
         misfit = found.distance.log() - self.typical(s)[:, 0]
         share = found.weights.mean(1)
-        price = misfit.exp() + LEFT_OUT * (1 - share) + NOTHING * (share < LEAST_SHARE)
+        price = (misfit.exp() - self.usual).clamp(min=0) + LEFT_OUT * (1 - share)
+        price = price + NOTHING * (share < LEAST_SHARE)
         # The first of equals: the path from the observed summary, where it is among them.
         table = torch.full((len(x), C), torch.inf, dtype=price.dtype, device=x.device)
         table[row, alive % C] = price
@@ -196,7 +199,7 @@ class FixedPoints:
         rho = self.sorter.residuals(seen, spoken)
         everything = self.sorter.distance(rho, torch.ones_like(weights), spoken)
         oddness = everything.log() - self.typical(spoken)[:, 0]
-        return Spoken(spoken, weights, misfit[best], found.edge[best], oddness)
+        return Spoken(spoken, weights, misfit[best], oddness)
 
     def starts(self, x: Tensor, seen: Tensor, s_obs: Tensor) -> Tensor:
         """Return summaries of the best half and of random subsets, `(B, S, d_s)`.

@@ -48,11 +48,7 @@ simulations whose smallest p-value is no larger.
 index 0 is like any other, and among n + 1 numbers, tied or not, at most
 :math:`\lfloor \alpha (n + 1) \rfloor` have so few that are no larger: :math:`\Pr(p \le \alpha) \le
 \alpha` for every n, T and dependence between the statistics. The observation has to be in the pool
-from which the simulations get their ranks, or the p-value could never be 1/(n + 1); with
-:math:`c_{jt} = \#\{k \in 1..n : T_{kt} \ge T_{jt}\}`, which is sorted once,
-
-.. math:: R_{jt} \le a \iff c_{jt} < a \ \text{ or } \
-    \left( c_{jt} = a \text{ and } \#\{k \in 1..n : T_{kt} > T_{0t}\} \ge a \right) .
+from which the simulations get their ranks, or the p-value could never be 1/(n + 1).
 
 **What is exact, what approximate.** The inequality is exact if the n + 1 vectors are exchangeable:
 a clean dataset drawn as the simulations were, with the same N, and statistics that treat them
@@ -79,6 +75,7 @@ from torch import Tensor
 # The squared length of a residual that float32 may have made: 3e-13 for embeddings that are a
 # function of the summary. Residuals of N observations are about 1/N.
 ROUNDED = 1e-11
+BLOCK_ELEMENTS = 2**22  # of statistics compared at once
 
 
 @dataclass(frozen=True)
@@ -191,57 +188,29 @@ class CombinedTest:
 
     def p_values(self, statistics: Tensor) -> Tensor:
         """p-values `(B, T)` of each statistic alone, of observed statistics `(B, T)`."""
-        rank, _ = self._ranks(self._checked(statistics))
-        return rank.double() / (1 + len(self.null))
+        return self._ranks(self._checked(statistics)).double() / (1 + len(self.null))
 
     def p_value(self, statistics: Tensor) -> Tensor:
         """Combined p-values `(B,)` of observed statistics `(B, T)`."""
-        statistics = self._checked(statistics)
-        rank, above = self._ranks(statistics)
-        best = rank.amin(1)
-        ahead = above >= best[:, None]
-        levels, members, before = self._ties
-        first, last = torch.searchsorted(levels, best), torch.searchsorted(levels, best, right=True)
-        count = before[first]
-        # Simulations that would share the best rank, where the observation does not push them down.
-        for step in range(max((last - first).tolist(), default=0)):
-            group = (first + step).clamp(max=len(levels) - 1)
-            tied = (first + step < last) & (members[group] & ahead).any(1)
-            count = count + torch.where(tied, before[group + 1] - before[group], 0)
-        return (1 + count).double() / (1 + len(self.null))
+        statistics, null = self._checked(statistics).double(), self.null.double()
+        alone, parts = self._ranks(null) - 1, []  # of simulations among themselves
+        for rows in statistics.split(max(1, BLOCK_ELEMENTS // null.numel())):
+            best = self._ranks(rows).amin(1)
+            pooled = (alone + (rows[:, None] >= null).long()).amin(2)
+            parts.append((pooled <= best[:, None]).sum(1))
+        count = torch.cat(parts) if parts else statistics.new_zeros(0)
+        return (1 + count).double() / (1 + len(null))
 
     def smallest(self, statistics: Tensor) -> tuple[str, ...]:
         """The name of the statistic with the smallest p-value, the first of equals, B times."""
         decided = self.p_values(statistics).argmin(1)
         return tuple(self.names[index] for index in decided.tolist())
 
-    @cached_property
-    def _sorted(self) -> Tensor:
-        """Null statistics in increasing order, `(T, n)`, float64."""
-        return self.null.double().T.contiguous().sort(dim=1).values
-
-    @cached_property
-    def _ties(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Simulations grouped by their best rank among simulations and where they have it.
-
-        Returns:
-            Best ranks of the groups `(G,)`, increasing; whether each statistic has it, `(G, T)`;
-            and how many simulations are in earlier groups, `(G + 1,)`.
-        """
-        rank = self._ranks(self.null)[0] - 1  # that counts the simulation twice
-        best = rank.amin(1, keepdim=True)
-        groups, size = torch.cat([best, (rank == best).long()], dim=1).unique(
-            dim=0, return_counts=True
-        )
-        before = torch.cat([size.new_zeros(1), size.cumsum(0)])
-        return groups[:, 0].contiguous(), groups[:, 1:].bool(), before
-
-    def _ranks(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
-        """1 plus the simulations at least as large, and those strictly larger, both `(B, T)`."""
-        values, n = statistics.double().T.contiguous(), len(self.null)
-        below = torch.searchsorted(self._sorted, values)
-        not_above = torch.searchsorted(self._sorted, values, right=True)
-        return (1 + n - below).T, (n - not_above).T
+    def _ranks(self, statistics: Tensor) -> Tensor:
+        """Return 1 plus the number of simulations at least as large, `(B, T)`."""
+        ordered = self.null.double().T.contiguous().sort(dim=1).values
+        below = torch.searchsorted(ordered, statistics.double().T.contiguous())
+        return (1 + len(self.null) - below).T
 
     def _checked(self, statistics: Tensor) -> Tensor:
         if statistics.dim() != 2 or statistics.shape[1] != len(self.names):

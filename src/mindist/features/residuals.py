@@ -33,7 +33,8 @@ from mindist.threads import one_thread
 LENGTH_SCALES, RIDGES = (0.5, 1.0, 2.0, 4.0), tuple(10.0**k for k in range(-7, 2))
 LINEAR = 1e-3
 WIDER = 0.5  # of the range of simulated summaries, on both sides, in which a regression is trusted
-HEAVY = 8.0  # median kurtosis of simulated datasets above which moments say little: log-like first
+PLAIN = 0.2  # by which numbers have to be less odd to be transformed
+TRIED = 1_000  # simulated datasets on which that is tried
 NEAR = 3.0  # standard deviations up to which residuals stay much as they are
 RIDGE = 1e-3  # of the variances, where coordinates may be collinear
 
@@ -156,8 +157,8 @@ class Residuals:
     """Location, scale and dependence of the coordinates of an observation, given the summary.
 
     Arguments:
-        heavy: 1 for coordinates `(q,)` that are compressed first, because their moments say little.
-        unit: The typical size of each, `(q,)`.
+        kind: How each coordinate `(q,)` is transformed first, so that moments say more of it.
+        unit: The unit of that, `(q,)`.
         mean: m(s).
         log_scale: log D(s).
         lower: T(s) below its diagonal, row by row; None for one coordinate.
@@ -172,7 +173,7 @@ class Residuals:
         True
     """
 
-    heavy: Annotated[Tensor, "q"]
+    kind: Annotated[Tensor, "q"]
     unit: Annotated[Tensor, "q"]
     mean: Regression
     log_scale: Regression
@@ -182,13 +183,8 @@ class Residuals:
     def of(cls, seen: Tensor, s: Tensor, num_features: int = 200) -> Residuals:
         """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`."""
         (_, N, q), seen = seen.shape, seen.double()
-        unit = seen.abs().flatten(0, 1).median(0).values
-        unit = torch.where(unit > 0, unit, 1.0)
-        centred = seen - seen.mean(1, keepdim=True)
-        second = centred.square().mean(1)
-        kurtosis = centred.pow(4).mean(1) / second.square().clamp(min=torch.finfo(seen.dtype).tiny)
-        heavy = (kurtosis.nan_to_num(0.0).median(0).values > HEAVY).double()
-        seen = _compress(seen, heavy, unit)
+        kind, unit = _choose_transform(seen[:TRIED])
+        seen = _transformed(seen, kind, unit)
         mean = seen.mean(1)
         centred = seen - mean[:, None]
         S = centred.mT @ centred / N
@@ -200,7 +196,7 @@ class Residuals:
         m, _ = Regression.of(s, mean, num_features)
         log_scale, _ = Regression.of(s, (D + floor).log(), num_features)
         lower = Regression.of(s, T[:, rows, columns], num_features)[0] if q > 1 else None
-        return cls(heavy, unit, m, log_scale, lower)
+        return cls(kind, unit, m, log_scale, lower)
 
     @property
     def size(self) -> int:
@@ -209,7 +205,7 @@ class Residuals:
 
     def __call__(self, seen: Tensor, s: Tensor) -> Tensor:
         """Return residuals `(B, N, q)`, float32, of datasets `(B, N, q)` at `(B, d_s)`."""
-        r = _compress(seen.double(), self.heavy, self.unit) - self.mean(s)[:, None]
+        r = _transformed(seen.double(), self.kind, self.unit) - self.mean(s)[:, None]
         if self.lower is not None:
             q = self.size
             T = torch.eye(q, dtype=r.dtype, device=r.device).repeat(len(s), 1, 1)
@@ -220,8 +216,51 @@ class Residuals:
         return (NEAR * torch.asinh(r / NEAR)).float()
 
 
-def _compress(seen: Tensor, heavy: Tensor, unit: Tensor) -> Tensor:
-    return torch.where(heavy > 0, torch.asinh(seen / unit), seen) if heavy.any() else seen
+def _transformed(seen: Tensor, kind: Tensor, unit: Tensor) -> Tensor:
+    """Return numbers `(..., q)` as they are (0), as asinh (1), cube root (2) or logarithm (3)."""
+    if not kind.any():
+        return seen
+    ratio = seen / unit
+    for number, function in enumerate((torch.asinh, _cube_root, _logarithm), 1):
+        seen = torch.where(kind == number, function(ratio), seen)
+    return seen
+
+
+def _cube_root(ratio: Tensor) -> Tensor:
+    return ratio.clamp(min=0).pow(1 / 3)
+
+
+def _logarithm(ratio: Tensor) -> Tensor:
+    return ratio.clamp(min=1).log()  # the unit is half of the least simulated number
+
+
+def _choose_transform(seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the kind and the unit `(q,)` that make numbers `(M, N, q)` most like normal ones.
+
+    Roots are for numbers of at least 0, logarithms for positive ones.
+    """
+    least = seen.flatten(0, 1).amin(0)
+    size = seen.abs().flatten(0, 1).median(0).values
+    size = torch.where(size > 0, size, 1.0)
+    units = torch.stack([size, size, size, torch.where(least > 0, least / 2, size)])
+    possible = torch.stack([least == least, least == least, least >= 0, least > 0])
+    every = torch.arange(4, device=seen.device)[:, None].expand_as(units)
+    odd = [_oddness(_transformed(seen, *each)) for each in zip(every, units, strict=True)]
+    price = torch.where(possible, torch.stack(odd) + PLAIN * (every > 0), torch.inf)
+    kind = price.argmin(0)
+    return kind.double(), units.gather(0, kind[None])[0]
+
+
+def _oddness(seen: Tensor) -> Tensor:
+    """Return how far numbers `(M, N, q)` of a dataset are from normal, at the median, `(q,)`.
+
+    By the statistic of Jarque and Bera for one observation: skewness and kurtosis.
+    """
+    centred = seen - seen.mean(1, keepdim=True)
+    unit = centred / centred.square().mean(1, keepdim=True).sqrt().clamp(min=1e-150)
+    third, fourth = (unit.pow(power).mean(1) for power in (3, 4))
+    size = third.square() / 6 + (fourth - 3).square() / 24
+    return size.nan_to_num(0.0).median(0).values
 
 
 def _unit_lower(S: Tensor, num_obs: int, floor: Tensor) -> Tensor:
