@@ -10,7 +10,7 @@ import torch
 from exact_models import normal
 from mindist import MinimumDistance, Search
 from mindist.decoders import RidgeDecoder
-from mindist.decoders.ridge import Gram, Moments, RidgePath
+from mindist.decoders.ridge import Sums, held_out_errors
 from mindist.features import stream
 from mindist.features.stream import Reservoir
 
@@ -57,15 +57,11 @@ def test_a_reservoir_with_room_keeps_all_in_order():
 
 def test_sums_give_the_errors_of_regressions_on_the_rows():
     h, z = normal(90, 7), normal(90, 3, seed=1)
-    parts = []
-    for rows in (slice(30, None), slice(30)):
-        gram, moments = Gram.empty(7, torch.device("cpu")), Moments.empty(7, 3, torch.device("cpu"))
+    train, test = Sums.empty(7, 3, torch.device("cpu")), Sums.empty(7, 3, torch.device("cpu"))
+    for sums, rows in ((train, slice(30, None)), (test, slice(30))):
         for part in torch.arange(90)[rows].split(13):
-            gram.add(h[part])
-            moments.add(h[part], z[part])
-        parts.append((gram, moments))
-    (train, learn), (test, judge) = parts
-    errors = RidgePath(train, test).errors(learn, judge, (1e-3, 0.1))
+            sums.add(h[part], z[part])
+    errors = held_out_errors(train, test, (1e-3, 0.1))
     for ridge, error in errors.items():
         H, Z = h[30:], z[30:]
         centred = H - H.mean(0)

@@ -2,16 +2,13 @@ r"""The paper's density decoder: a conditional neural spline flow :math:`q_\omeg
 
 .. math:: \mathcal{L}(\omega) = -\frac{1}{MN} \sum_{i,n} \log q_\omega(x_n^{(i)} \mid s^{(i)})
 
-(Section 3.1, Amortized Decoder Estimation). It gives two variants of the method: MDS-Dec, which
-minimises the MMD between the observations and draws from the decoder, and the KL variant, which
-maximises the likelihood of the observations and is not robust (appendix "Choice of Divergence").
-The flow sees what a linear regression leaves over,
+(Section 3.1, Amortized Decoder Estimation), of which the variants MDS-Dec and KL are made. The flow
+sees what a linear regression leaves over,
 
 .. math:: u = (x - b - B^\top s) / \sigma, \qquad q_\omega(x \mid s) = p_\omega(u \mid s) / \sigma ,
 
-because a flow's tails are not learned: few simulations lie there. They are now Gaussian around the
-regression, instead of around a point that does not depend on s, which would make the likelihood
-of outliers, and with it the KL variant, look robust (docs/baselines.md).
+because a flow's tails are not learned. They are now Gaussian around the regression, instead of
+around a fixed point, which would make the KL variant look robust (docs/baselines.md).
 
 As a `Decoder` its mean embedding is an average over stored draws of the base distribution,
 
@@ -24,21 +21,18 @@ Reference: Durkan et al., Neural Spline Flows, NeurIPS 2019. The flow is zuko's.
 
 from __future__ import annotations
 
-import copy
-import math
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
+from mindist.decoders.mlp import HELD_OUT, train
 from mindist.decoders.ridge import ROUNDING, Standardiser
 from mindist.features.fourier import FourierFeatures
 from mindist.protocols import FeatureMap
 from mindist.schema import UNSTORED, Record
 
-HELD_OUT = 0.1
 NUM_DRAWS = 512  # the squared error of mu(s) from its draws is below 1/512, calibrated as noise
 
 
@@ -113,7 +107,17 @@ class FlowDecoder:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             self.flow = self._build(flat.shape[2], s.shape[1]).to(s.device)
-        self._train(residual / self.scale, self.standardise_s(s).float(), generator)
+        x, context = residual / self.scale, self.standardise_s(s).float()
+
+        def loss(pairs: Tensor) -> Tensor:
+            dataset, point = pairs.T
+            nll: Tensor = -self.flow(context[dataset]).log_prob(x[dataset, point].float()).mean()
+            return nll
+
+        order = torch.randperm(len(s), generator=generator).to(s.device)
+        num, points = max(1, round(HELD_OUT * len(s))), torch.arange(x.shape[1], device=s.device)
+        held_out, rest = (torch.cartesian_prod(i, points) for i in order.tensor_split([num]))
+        self.held_out_error = train(self, self.flow, loss, rest, held_out, generator)
         self._freeze(z_bar.shape[1])
         return self
 
@@ -129,8 +133,7 @@ class FlowDecoder:
 
     def _expected(self, s: Tensor) -> Tensor:
         """Return the regression's flattened observation `(B, D)` given summaries `(B, d_s)`."""
-        expected: Tensor = self._design(s) @ self.trend
-        return expected
+        return torch.mm(self._design(s), self.trend)
 
     def _build(self, dim: int, context: int) -> Any:
         try:
@@ -149,36 +152,6 @@ class FlowDecoder:
         self.weight = torch.eye(num_features, dtype=torch.float64, device=device)
         self.bias = torch.zeros(num_features, dtype=torch.float64, device=device)
 
-    def _train(self, x: Tensor, s: Tensor, generator: torch.Generator) -> None:
-        """Minimise the negative log-likelihood of pairs, stopped early on held-out datasets."""
-        order = torch.randperm(len(s), generator=generator).to(s.device)
-        held_out, rest = order.split([n := max(1, round(HELD_OUT * len(s))), len(s) - n])
-        pairs = torch.cartesian_prod(rest, torch.arange(x.shape[1], device=s.device))
-        optimiser = torch.optim.Adam(self.flow.parameters(), lr=self.learning_rate)
-        best, best_state, waited = math.inf, copy.deepcopy(self.flow.state_dict()), 0
-        with torch.enable_grad():
-            for _ in (
-                bar := tqdm(range(self.max_epochs), "Flow decoder", disable=not self.progress)
-            ):
-                shuffled = pairs[torch.randperm(len(pairs), generator=generator).to(s.device)]
-                for dataset, point in (batch.T for batch in shuffled.split(self.batch_size)):
-                    optimiser.zero_grad()
-                    loss = -self.flow(s[dataset]).log_prob(x[dataset, point].float()).mean()
-                    loss.backward()
-                    optimiser.step()
-                with torch.no_grad():
-                    context = s[held_out].repeat_interleave(x.shape[1], 0)
-                    points = x[held_out].flatten(0, 1).float()
-                    error = -float(self.flow(context).log_prob(points).mean())
-                waited = 0 if error < best else waited + 1
-                if error < best:
-                    best, best_state = error, copy.deepcopy(self.flow.state_dict())
-                bar.set_postfix(nll=f"{best:.4f}")
-                if waited >= self.patience:
-                    break
-        self.flow.load_state_dict(best_state)
-        self.held_out_error = best
-
     def _push(self, draws: Tensor, s: Tensor) -> Tensor:
         """Draws `(L, 1, D)` of the base pushed to observations `(B, L, *event)` given s."""
         flow = self.flow(self.standardise_s(s).float())
@@ -188,12 +161,11 @@ class FlowDecoder:
 
     def __call__(self, s: Tensor) -> Tensor:
         """Return decoded mean embeddings `(B, K)`, float64, from the stored draws."""
+        draws = self.draws[:, None]
         if s.requires_grad and torch.is_grad_enabled():
-            return self.features(self._push(self.draws[:, None], s)).mean(1).double()
-        blocks = s.split(256)  # 256 x 512 draws at once
-        return torch.cat(
-            [self.features.mean(self._push(self.draws[:, None], b)) for b in blocks]
-        ).double()
+            return self.features(self._push(draws, s)).mean(1).double()
+        blocks = (self._push(draws, block) for block in s.split(256))  # 256 x 512 draws at once
+        return torch.cat([self.features.mean(x) for x in blocks]).double()
 
     def resampled(self, s: Tensor, generator: torch.Generator, num_draws: int = 128) -> Tensor:
         """Return mean embeddings `(B, K)`, float64, of fresh draws; differentiable in `s`."""

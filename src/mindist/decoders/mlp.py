@@ -11,8 +11,10 @@ stops second-order steps at its kinks, and 1e-3, Adam's own default.
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,42 @@ from mindist.decoders.ridge import Standardiser
 from mindist.protocols import FeatureMap
 from mindist.schema import INLINE, UNSTORED
 
+if TYPE_CHECKING:
+    from mindist.decoders.flow import FlowDecoder
+
 HELD_OUT = 0.1
+
+
+def train(
+    decoder: MLPDecoder | FlowDecoder,
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    rows: Tensor,
+    held_out: Tensor,
+    generator: torch.Generator,
+) -> float:
+    """Minimise `loss(rows)` by Adam; keep the weights of the least `loss(held_out)`, return it."""
+    optimiser = torch.optim.Adam(network.parameters(), lr=decoder.learning_rate)
+    best, best_state, waited = math.inf, copy.deepcopy(network.state_dict()), 0
+    label = type(decoder).__name__.replace("Decoder", " decoder")
+    bar = tqdm(range(decoder.max_epochs), label, disable=not decoder.progress)
+    for _ in bar:
+        shuffled = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
+        for batch in shuffled.split(decoder.batch_size):
+            optimiser.zero_grad()
+            with torch.enable_grad():
+                loss(batch).backward()
+            optimiser.step()
+        with torch.no_grad():
+            error = float(loss(held_out))
+        waited = 0 if error < best else waited + 1
+        if error < best:
+            best, best_state = error, copy.deepcopy(network.state_dict())
+        bar.set_postfix(error=f"{best:.4g}")
+        if waited >= decoder.patience:
+            break
+    network.load_state_dict(best_state)
+    return best
 
 
 @dataclass(eq=False, repr=False)
@@ -78,35 +115,16 @@ class MLPDecoder:
         order = torch.randperm(len(s), generator=generator).to(s.device)
         held_out, rest = order.split([n := max(1, round(HELD_OUT * len(s))), len(s) - n])
         network = _network(s.shape[1], self.width, z_bar.shape[1], generator).to(s.device)
-        optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
-        best, best_state, waited = float("inf"), copy.deepcopy(network.state_dict()), 0
-        with torch.enable_grad():
-            for _ in (
-                bar := tqdm(range(self.max_epochs), "MLP decoder", disable=not self.progress)
-            ):
-                shuffled = rest[torch.randperm(len(rest), generator=generator).to(s.device)]
-                for batch in shuffled.split(self.batch_size):
-                    optimiser.zero_grad()
-                    _loss(network, inputs[batch], targets[batch]).backward()
-                    optimiser.step()
-                with torch.no_grad():
-                    error = float(_loss(network, inputs[held_out], targets[held_out]))
-                waited = 0 if error < best else waited + 1
-                if error < best:
-                    best, best_state = error, copy.deepcopy(network.state_dict())
-                bar.set_postfix(error=f"{best:.2e}")
-                if waited >= self.patience:
-                    break
-        self.held_out_error = best
-        self._read(best_state)
-        return self
 
-    def _read(self, parameters: dict[str, Tensor]) -> None:
-        """Keep a network's parameters in float64, with rows as inputs."""
-        read = {name: value.double().t().contiguous() for name, value in parameters.items()}
-        self.weight0, self.bias0 = read["0.weight"], read["0.bias"]
-        self.weight1, self.bias1 = read["2.weight"], read["2.bias"]
-        self.weight, self.bias = read["4.weight"], read["4.bias"]
+        def loss(rows: Tensor) -> Tensor:
+            error: Tensor = (network(inputs[rows]) - targets[rows]).square().sum(-1).mean()
+            return error
+
+        self.held_out_error = train(self, network, loss, rest, held_out, generator)
+        # In float64, with rows as inputs.
+        state = (value.double().t().contiguous() for value in network.state_dict().values())
+        self.weight0, self.bias0, self.weight1, self.bias1, self.weight, self.bias = state
+        return self
 
     @property
     def _layers(self) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -147,8 +165,3 @@ def _network(inputs: int, width: int, outputs: int, generator: torch.Generator) 
             for parameter in (linear.weight, linear.bias):
                 parameter.uniform_(-bound, bound, generator=generator)
     return nn.Sequential(linears[0], nn.SiLU(), linears[1], nn.SiLU(), linears[2])
-
-
-def _loss(network: nn.Sequential, inputs: Tensor, targets: Tensor) -> Tensor:
-    loss: Tensor = (network(inputs) - targets).square().sum(-1).mean()
-    return loss

@@ -4,28 +4,18 @@ r"""Closed-form decoder: ridge regression on random Fourier features of the stan
     \mu(s) = h(s) W + b, \qquad h(s) = \sqrt{2/P}\, \cos(\tilde s\, \Omega / \ell + \phi), \qquad
     W = (H^\top H + \lambda I)^{-1} H^\top Z ,
 
-with centred :math:`H` and :math:`Z`. The normal equations are sums over simulations,
-so the fit is one pass over them, in blocks, and simulations
-may go on arriving: `begin` with some, `add` more, `finish`. The length-scale :math:`\ell` is chosen
-on simulations held out of a subsample, the ridge :math:`\lambda` on a tenth of those that `begin`
-saw, each from one eigendecomposition, and the held-out sums are then added back. The same
+with :math:`H` and :math:`Z` centred by their means. The normal equations are sums over simulations,
+which take the same memory for any number, so that more may arrive: `begin` with some, `add` more,
+`finish`. The length-scale :math:`\ell` is chosen on simulations held out of a subsample, the ridge
+:math:`\lambda` on a tenth of those that `begin` saw, whose sums are then added back. In the
+eigenbasis :math:`H^\top H = V \Lambda V^\top` the weights are :math:`V (\Lambda + \lambda I)^{-1}
+V^\top H^\top Z`, so that a held-out error costs :math:`O(P^2 + P K)` for each ridge. The same
 matrices give the leave-one-out distance of every simulation,
 
 .. math:: \|\bar z_i - \mu_{-i}(s_i)\|^2 = \|\bar z_i - \mu(s_i)\|^2 / (1 - \eta_i)^2 , \qquad
     \eta_i = \tfrac{1}{M} + h_i^\top (H^\top H + \lambda I)^{-1} h_i .
 
 It minimises the paper's loss (Section 3.2) over a kernel space; docs/method.md compares the errors.
-
-**Sums.** With rows :math:`h_i` of a basis and targets :math:`z_i`, centred by their means,
-
-.. math:: W = (H^\top H + \lambda I)^{-1} H^\top Z , \qquad
-    H^\top H = \textstyle\sum_i h_i h_i^\top - M \bar h \bar h^\top , \quad
-    H^\top Z = \textstyle\sum_i h_i z_i^\top - M \bar h \bar z^\top .
-
-The sums grow by any number of simulations at a time and take the same memory for all. In the
-eigenbasis :math:`H^\top H = V \Lambda V^\top` the weights are :math:`V (\Lambda + \lambda I)^{-1}
-V^\top H^\top Z`, so that the error on simulations that were held out, whose sums are known as well,
-costs :math:`O(P^2 + P K)` for each ridge.
 
 References:
     Rahimi and Recht, Random Features for Large-Scale Kernel Machines, NeurIPS 2007.
@@ -37,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cached_property
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -45,7 +35,7 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.protocols import FeatureMap
-from mindist.schema import INLINE, UNSTORED
+from mindist.schema import INLINE
 
 ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
 
@@ -82,120 +72,77 @@ SINGLE_ROWS = 512
 
 
 @dataclass
-class Gram:
-    """Sums of the basis alone.
+class Sums:
+    """Sums over simulations, float64, of rows of a basis, of targets and of their products.
 
     Arguments:
-        count: M, how many rows.
-        total: Sum of the rows `(P,)`, float64.
-        upper: Sum of their outer products `(P, P)`, float64, of which the diagonal and what is
-            above it is kept: half of the off-diagonal part is never computed.
+        count: M, how many.
+        h: Sum of the rows `(P,)`.
+        upper: Sum of their outer products `(P, P)`, of which the diagonal and what is above it is
+            kept: half of the off-diagonal part is never computed.
+        z: Sum of the targets `(K,)`.
+        cross: Sum of the outer products of row and target `(P, K)`.
+        squared: Sum of the squared lengths of the targets.
     """
 
     count: int
-    total: Tensor
+    h: Tensor
     upper: Tensor
-
-    @classmethod
-    def empty(cls, size: int, device: torch.device) -> Gram:
-        """No rows yet, of a basis with P = `size`."""
-        total = torch.zeros(size, dtype=torch.float64, device=device)
-        return cls(0, total, total.new_zeros(size, size))
-
-    def add(self, h: Tensor) -> None:
-        """Add rows `(n, P)`, float64."""
-        half = h.shape[1] // 2
-        left, right = h[:, :half], h[:, half:]
-        self.count += len(h)
-        self.total += h.sum(0)
-        self.upper[:half, :half].addmm_(left.T, left)
-        self.upper[:half, half:].addmm_(left.T, right)
-        self.upper[half:, half:].addmm_(right.T, right)
-
-    def full(self) -> Tensor:
-        """Return the sum of outer products `(P, P)`, both triangles."""
-        return self.upper.triu() + self.upper.triu(1).T
-
-    def centred(self) -> Tensor:
-        """Return the same about the mean row."""
-        return self.full() - torch.outer(self.total, self.total / self.count)
-
-    def __add__(self, other: Gram) -> Gram:
-        return Gram(self.count + other.count, self.total + other.total, self.upper + other.upper)
-
-
-@dataclass
-class Moments:
-    """Sums that involve the targets.
-
-    Arguments:
-        total: Sum of the targets `(K,)`, float64.
-        cross: Sum of the outer products of basis and target `(P, K)`, float64.
-        squared: Sum of the squared lengths of the targets, float64.
-    """
-
-    total: Tensor
+    z: Tensor
     cross: Tensor
     squared: Tensor
 
     @classmethod
-    def empty(cls, size: int, width: int, device: torch.device) -> Moments:
-        """No rows yet, of a basis with P = `size` and targets with K = `width`."""
-        total = torch.zeros(width, dtype=torch.float64, device=device)
-        return cls(total, total.new_zeros(size, width), total.new_zeros(()))
+    def empty(cls, size: int, width: int, device: torch.device) -> Sums:
+        """No simulations yet, of a basis with P = `size` and targets with K = `width`."""
+        zeros = partial(torch.zeros, dtype=torch.float64, device=device)
+        return cls(0, zeros(size), zeros(size, size), zeros(width), zeros(size, width), zeros(()))
 
-    def add(self, h: Tensor, z: Tensor) -> None:
-        """Add rows of the basis `(n, P)`, float64, with targets `(n, K)` of any precision."""
-        size = len(z) if z.dtype == torch.float64 else SINGLE_ROWS
+    def add(self, h: Tensor, z: Tensor) -> Sums:
+        """Add rows `(n, P)`, float64, with targets `(n, K)` of any precision; return self."""
+        half, size = h.shape[1] // 2, len(z) if z.dtype == torch.float64 else SINGLE_ROWS
+        left, right = h[:, :half], h[:, half:]
+        self.count += len(h)
+        self.h += h.sum(0)
+        self.upper[:half, :half].addmm_(left.T, left)
+        self.upper[:half, half:].addmm_(left.T, right)
+        self.upper[half:, half:].addmm_(right.T, right)
         for rows, targets in zip(h.to(z.dtype).split(size), z.split(size), strict=True):
-            self.total += targets.sum(0)
+            self.z += targets.sum(0)
             self.cross += rows.T @ targets
             self.squared += targets.square().sum()
+        return self
 
-    def centred(self, gram: Gram) -> Tensor:
-        """Return cross-products `(P, K)` about the means."""
-        return self.cross - torch.outer(gram.total / gram.count, self.total)
+    def full(self) -> Tensor:
+        """Return the sum of outer products of rows `(P, P)`, both triangles."""
+        return self.upper.triu() + self.upper.triu(1).T
 
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(
-            self.total + other.total, self.cross + other.cross, self.squared + other.squared
-        )
+    def centred(self) -> tuple[Tensor, Tensor]:
+        """Return the products of rows `(P, P)`, and of rows and targets `(P, K)`, about means."""
+        mean = self.h / self.count
+        return self.full() - torch.outer(self.h, mean), self.cross - torch.outer(mean, self.z)
+
+    def __add__(self, other: Sums) -> Sums:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Sums(*(one + more for one, more in pairs))
 
 
-@dataclass(frozen=True)
-class RidgePath:
-    """Held-out errors of all ridges from one eigendecomposition, for any targets.
-
-    Arguments:
-        train: Sums of the simulations to learn from.
-        test: Sums of those to judge by.
-    """
-
-    train: Gram
-    test: Gram
-
-    @cached_property
-    def _spectrum(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Eigenvalues and eigenvectors of the training rows, and the test rows' products there."""
-        values, vectors = torch.linalg.eigh(self.train.centred())
-        return values.clamp(min=0), vectors, vectors.T @ self.test.full() @ vectors
-
-    def errors(self, train: Moments, test: Moments, ridges: Sequence[float]) -> dict[float, float]:
-        r"""Return mean of :math:`\|z - h W - b\|^2` over the test simulations, for every ridge."""
-        values, vectors, products = self._spectrum
-        rotated = vectors.T @ train.centred(self.train)
-        quadratic = products * (rotated @ rotated.T)
-        linear = (rotated * (vectors.T @ test.cross)).sum(1)
-        train_h, test_h = vectors.T @ self.train.total, vectors.T @ self.test.total
-        errors = {}
-        for ridge in ridges:
-            d = 1 / (values + ridge * self.train.count)
-            bias = (train.total - (train_h * d) @ rotated) / self.train.count
-            square = d @ quadratic @ d + 2 * ((test_h * d) @ rotated) @ bias
-            product = d @ linear + test.total @ bias
-            mean = (test.squared - 2 * product + square) / self.test.count
-            errors[ridge] = float(mean + bias @ bias)
-        return errors
+def held_out_errors(train: Sums, test: Sums, ridges: Sequence[float]) -> dict[float, float]:
+    r"""Return the mean of :math:`\|z - h W - b\|^2` over the test simulations, for every ridge."""
+    gram, cross = train.centred()
+    values, vectors = torch.linalg.eigh(gram)
+    rotated = vectors.T @ cross
+    quadratic = (vectors.T @ test.full() @ vectors) * (rotated @ rotated.T)
+    linear = (rotated * (vectors.T @ test.cross)).sum(1)
+    train_h, test_h, errors = vectors.T @ train.h, vectors.T @ test.h, {}
+    for ridge in ridges:
+        d = 1 / (values.clamp(min=0) + ridge * train.count)
+        bias = (train.z - (train_h * d) @ rotated) / train.count
+        square = d @ quadratic @ d + 2 * ((test_h * d) @ rotated) @ bias
+        product = d @ linear + test.z @ bias
+        mean = (test.squared - 2 * product + square) / test.count
+        errors[ridge] = float(mean + bias @ bias)
+    return errors
 
 
 # Length-scales in units of sqrt(d_s), the typical distance of standardised summaries; a smooth
@@ -211,21 +158,6 @@ RIDGES = tuple(10.0**power for power in range(-9, -1))
 SELECTION_ROWS, SELECTION_TARGETS, SELECTION_HELD_OUT = 4_000, 64, 0.25
 HELD_OUT = 0.1
 BLOCK_ROWS = 1_024
-
-
-@dataclass
-class _Pass:
-    """Sums of a pass over simulations: to learn from, and held out for the ridge.
-
-    They are taken about an origin near the means: what is rounded is then small.
-    """
-
-    h_origin: Tensor
-    z_origin: Tensor
-    gram: Gram
-    moments: Moments
-    test_gram: Gram
-    test_moments: Moments
 
 
 @dataclass(eq=False, repr=False)
@@ -258,7 +190,6 @@ class RidgeDecoder:
     frequency: Annotated[Tensor, "d H"] = field(init=False)
     phase: Annotated[Tensor, "H"] = field(init=False)
     standardise: Annotated[Standardiser, INLINE] = field(init=False)
-    _pass: Annotated[_Pass, UNSTORED] = field(init=False)
 
     def __post_init__(self) -> None:
         self.length_scales, self.ridges = tuple(self.length_scales), tuple(self.ridges)
@@ -289,62 +220,60 @@ class RidgeDecoder:
         self.standardise, self.phase = Standardiser.of(s), 2 * math.pi * phase
         chosen, errors = order[:SELECTION_ROWS], {}
         rows, column = s[chosen].double(), _projected(z_bar[chosen]).double()
+        num = max(1, round(SELECTION_HELD_OUT * len(chosen)))
+        empty = partial(Sums.empty, size, device=s.device)
         for length_scale in self.length_scales:
             self.frequency = normal / (length_scale * math.sqrt(dim))
-            errors[length_scale] = _least_error(self.basis(rows), column, self.ridges)
+            h = self.basis(rows)
+            train, test = (
+                empty(column.shape[1]).add(h[part], column[part])
+                for part in (slice(num, None), slice(num))
+            )
+            errors[length_scale] = min(held_out_errors(train, test, self.ridges).values())
         self.length_scale = min(errors, key=lambda key: errors[key])
         self.frequency = normal / (self.length_scale * math.sqrt(dim))
-        self._begin(s, z_bar, order)
+        first = order[:BLOCK_ROWS]
+        # Sums about an origin near the means have small rounding errors. That of the targets is
+        # rounded, so that it is subtracted alike in every precision.
+        origin = z_bar[first].mean(0, dtype=torch.float64).to(z_bar.dtype).double()
+        self._origin = self.basis(s[first].double()).mean(0), origin
+        self._train, self._test = empty(z_bar.shape[1]), empty(z_bar.shape[1])
+        held_out = max(1, round(HELD_OUT * len(s)))
+        for index in order[:held_out].split(BLOCK_ROWS):
+            self._add(self._test, s[index], z_bar[index].double())
+        for index in order[held_out:].split(BLOCK_ROWS):
+            self._add(self._train, s[index], z_bar[index])
         return self
 
     def add(self, s: Tensor, z_bar: Tensor) -> None:
         """Add further simulations, `(n, d_s)` and `(n, K)`, to a fit that has begun."""
         for rows, targets in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
-            h = self.basis(rows.double()) - self._pass.h_origin
-            self._pass.gram.add(h)
-            self._pass.moments.add(h, targets - self._pass.z_origin.to(targets.dtype))
+            self._add(self._train, rows, targets)
+
+    def _add(self, sums: Sums, s: Tensor, z_bar: Tensor) -> None:
+        h, z = self._origin
+        sums.add(self.basis(s.double()) - h, z_bar - z.to(z_bar.dtype))
 
     def finish(self) -> RidgeDecoder:
         """Choose the ridge, and solve for the weights with all simulations that were added."""
-        sums = self._pass
-        path = RidgePath(sums.gram, sums.test_gram)
-        errors = path.errors(sums.moments, sums.test_moments, self.ridges)
+        errors = held_out_errors(self._train, self._test, self.ridges)
         self.ridge = min(errors, key=lambda key: errors[key])
         self.held_out_error = errors[self.ridge]
-        gram, moments = sums.gram + sums.test_gram, sums.moments + sums.test_moments
-        self._centre, self._count = sums.h_origin + gram.total / gram.count, gram.count
+        sums, (h, z) = self._train + self._test, self._origin
+        self._centre, self._target_mean = h + sums.h / sums.count, z + sums.z / sums.count
+        self._count = sums.count
         # Rounding of the sums is 1e-13 of M, the least ridge 1e-9: the factor exists.
-        damped = gram.centred()
-        damped.diagonal().add_(self.ridge * gram.count)
+        damped, cross = sums.centred()
+        damped.diagonal().add_(self.ridge * sums.count)
         factor = torch.linalg.cholesky(damped)
         # With u = (h - mean h) whitener: eta = 1/M + |u|^2 and mu = mean z + u coefficients.
-        self._whitener = torch.linalg.solve_triangular(
-            factor, torch.eye(len(factor)).to(factor), upper=False
-        ).T.contiguous()
-        self._coefficients = self._whitener.T @ moments.centred(gram)
-        self._target_mean = sums.z_origin + moments.total / gram.count
+        unit = torch.eye(len(factor)).to(factor)
+        self._whitener = torch.linalg.solve_triangular(factor, unit, upper=False).T.contiguous()
+        self._coefficients = self._whitener.T @ cross
         self.weight = self._whitener @ self._coefficients
         self.bias = self._target_mean - self._centre @ self.weight
-        del self._pass
+        del self._train, self._test, self._origin
         return self
-
-    def _begin(self, s: Tensor, z_bar: Tensor, order: Tensor) -> None:
-        """Start the sums with simulations in a random order, the first tenth of it held out."""
-        size, width = len(self.phase), z_bar.shape[1]
-        empty = (Gram.empty(size, s.device), Moments.empty(size, width, s.device))
-        more = (Gram.empty(size, s.device), Moments.empty(size, width, s.device))
-        first = order[:BLOCK_ROWS]
-        h, z = self.basis(s[first].double()), z_bar[first]
-        # Rounded, so that it is subtracted alike in every precision.
-        origin = z.mean(0, dtype=torch.float64).to(z.dtype).double()
-        self._pass = _Pass(h.mean(0), origin, *empty, *more)
-        held_out = max(1, round(HELD_OUT * len(s)))
-        for index in order[:held_out].split(BLOCK_ROWS):
-            h = self.basis(s[index].double()) - self._pass.h_origin
-            self._pass.test_gram.add(h)
-            self._pass.test_moments.add(h, z_bar[index].double() - origin)
-        for index in order[held_out:].split(BLOCK_ROWS):
-            self.add(s[index], z_bar[index])
 
     def basis(self, s: Tensor) -> Tensor:
         """h(s), `(B, P)`."""
@@ -378,19 +307,6 @@ class RidgeDecoder:
             leverage = 1 / self._count + u.square().sum(-1, keepdim=True)
             part.addmm_(u, coefficients, alpha=-1).div_(1 - leverage)
         return residual
-
-
-def _least_error(h: Tensor, z: Tensor, ridges: Sequence[float]) -> float:
-    """Return the held-out error of the best ridge, from the first quarter."""
-    held_out, sums = max(1, round(SELECTION_HELD_OUT * len(h))), []
-    for part in (slice(held_out, None), slice(held_out)):
-        gram = Gram.empty(h.shape[1], h.device)
-        gram.add(h[part])
-        moments = Moments.empty(h.shape[1], z.shape[1], h.device)
-        moments.add(h[part], z[part])
-        sums.append((gram, moments))
-    (train, learn), (test, judge) = sums
-    return min(RidgePath(train, test).errors(learn, judge, ridges).values())
 
 
 def _projected(z_bar: Tensor) -> Tensor:
