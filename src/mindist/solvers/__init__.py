@@ -3,8 +3,7 @@
 They know nothing of minimum-distance summaries. May import: torch, `mindist.checks`.
 """
 
-from mindist.solvers.first_order import adam, gradient_descent
-from mindist.solvers.lbfgs import lbfgs
+from mindist.solvers.first_order import adam, gradient_descent, lbfgs
 from mindist.solvers.newton import damped_newton, gauss_newton
 from mindist.solvers.solution import Solution, SolverStatus
 

@@ -7,8 +7,7 @@ For each problem, minimise :math:`F(s)` by steps
 with :math:`g` half the gradient and :math:`A` a positive model of half the Hessian, where the
 damping :math:`\lambda` follows the ratio of the actual to the predicted decrease. For
 :math:`F = \|r(s)\|^2` the model of Gauss and Newton, :math:`A = J^\top J` and :math:`g = J^\top r`,
-gives Levenberg-Marquardt. `damped_step` and `update_damping` are the two parts; the loop only puts
-them together, and problems that have ended leave the batch.
+gives Levenberg-Marquardt. Problems that have ended leave the batch.
 
 References:
     Nielsen, Damping Parameter in Marquardt's Method, IMM-REP-1999-05.
@@ -66,8 +65,7 @@ def damped_step(A: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
         damping: :math:`\lambda`, `(n,)`.
 
     Returns:
-        The step :math:`\delta`, `(n, d)`, and the predicted decrease of F, `(n,)`,
-        which is :math:`\delta^\top (\lambda D \delta - g)`.
+        :math:`\delta`, `(n, d)`, and :math:`\delta^\top (\lambda D \delta - g)`, `(n,)`.
     """
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     scale = diagonal.clamp(min=torch.finfo(A.dtype).tiny).rsqrt()
@@ -79,22 +77,14 @@ def damped_step(A: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def update_damping(gain: Tensor, damping: Tensor, growth: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Nielsen's rule: shrink the damping smoothly after a good step, grow it faster and faster.
-
-    Returns:
-        The next damping and growth.
-    """
+    """Return the next damping and growth by Nielsen's rule: shrink smoothly, grow ever faster."""
     accepted = gain > 0
     shrink = (1 - (2 * gain.clamp(0, 1) - 1).pow(3)).clamp(min=1 / 3)
     return damping * torch.where(accepted, shrink, growth), torch.where(accepted, 2.0, 2 * growth)
 
 
 def gauss_newton(r: Tensor, J: Tensor) -> Quadratic:
-    r"""Return the model of Levenberg and Marquardt: :math:`\|r\|^2, J^\top J, J^\top r`.
-
-    Arguments:
-        r: Residuals `(n, m)`.
-        J: Jacobians `(n, m, d)`.
+    r"""Return :math:`\|r\|^2, J^\top J, J^\top r` of residuals `(n, m)`, Jacobians `(n, m, d)`.
 
     Example:
         >>> line = lambda s, problem: gauss_newton(2 * s - 6, torch.full((1, 1, 1), 2.0).double())
@@ -126,9 +116,10 @@ def damped_newton(
         >>> damped_newton(cosine, torch.tensor([[2.5]]).double()).value
         tensor([[3.1416]], dtype=torch.float64)
     """
-    every = torch.arange(start.shape[0], device=start.device)
+    every = torch.arange(len(start), device=start.device)
     value, F, A, g = start.clone(), *model(start, every)
-    objective, finite = F.clone(), _finite(F, A, g)
+    # All numbers of a model are finite where their sum is, up to 1e308.
+    objective, finite = F.clone(), torch.isfinite(F + g.sum(-1) + A.sum((-2, -1)))
     status = torch.where(finite, SolverStatus.MAX_ITERATIONS, SolverStatus.NONFINITE)
     iterations = torch.zeros_like(every)
     damping, growth = torch.full_like(F, INITIAL_DAMPING), torch.full_like(F, 2.0)
@@ -184,8 +175,3 @@ def _advance(batch: _Batch, model: Model, step: Tensor, predicted: Tensor) -> Te
     code[(predicted <= NEGLIGIBLE * batch.F) & ~accepted] = SolverStatus.CONVERGED
     code[batch.damping > MAX_DAMPING] = SolverStatus.STALLED
     return code
-
-
-def _finite(F: Tensor, A: Tensor, g: Tensor) -> Tensor:
-    """Return whether all numbers of a model are finite, `(n,)`: their sum is then, up to 1e308."""
-    return torch.isfinite(F + g.sum(-1) + A.sum((-2, -1)))

@@ -28,17 +28,12 @@ class SolverStatus(IntEnum):
     @property
     def message(self) -> str:
         """A sentence for people."""
-        return _MESSAGES[self]
-
-
-_MESSAGES = {
-    SolverStatus.CONVERGED: "converged: no step would lower the objective any further",
-    SolverStatus.MAX_ITERATIONS: (
-        "stopped at the largest allowed number of iterations; the objective was still falling"
-    ),
-    SolverStatus.STALLED: "stalled: no step along the search direction lowered the objective",
-    SolverStatus.NONFINITE: "the objective is not finite at the start; the start was returned",
-}
+        return (
+            "converged: no step would lower the objective any further",
+            "stopped at the largest allowed number of iterations; the objective was still falling",
+            "stalled: no step along the search direction lowered the objective",
+            "the objective is not finite at the start; the start was returned",
+        )[self]
 
 
 @dataclass(frozen=True)
