@@ -3,10 +3,9 @@ r"""Adapt one block of observed datasets: decide which way each goes, and judge 
 A dataset that is not to be adapted keeps its summary. Of the others,
 
 1. one whose rest looks like the model is asked for at the calibrated summary of what is left, if
-   that differs from the observed one by more than clean data differ from themselves;
-2. otherwise one whose summary contradicts its embedding, or is unlike simulated ones, is
-   *projected*: asked for at the calibrated minimum-distance summary of the paper, if the model
-   there is as near to the data as to clean ones;
+   that differs from the observed one by more than its error;
+2. otherwise one whose summary is unlike simulated ones is *projected*: asked for at the calibrated
+   minimum-distance summary of the paper;
 3. any other keeps its summary: the data are odd in ways that the summary does not show.
 
 The paper's preset sorts nothing and searches for every dataset that is to be adapted.
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mindist.adaptation.influence import influence
-from mindist.adaptation.procedure import MOVED, Examined, Procedure
+from mindist.adaptation.procedure import Examined, Procedure
 from mindist.adaptation.search import Found, Problem, Search, View, search
 from mindist.adaptation.speaking import Speaker
 from mindist.detection import NullDistances
@@ -127,8 +126,7 @@ class _Block:
     def decide(self, found: Examined, procedure: Procedure, chosen: Tensor, force: bool) -> None:
         """Choose the way of each of the chosen datasets, and go it."""
         sound = procedure.believable(found)
-        alone = procedure.test.p_values(found.statistics)
-        moved, unlike = alone[:, 0] <= MOVED, procedure.unlike_simulated(found)
+        moved, unlike = procedure.moved(found), procedure.unlike_simulated(found)
         projected = chosen & (unlike | force)
         spoken = chosen & sound & (moved | force)
         projected = projected & ~spoken

@@ -48,7 +48,6 @@ ROOM = 0.5  # log of the factor by which what is left may be farther off than us
 CLEARLY = 0.5  # log of the factor by which sorting has to bring the data nearer to the model
 UNLIKE = 0.01  # p-value of the last statistic at which a projection may be warranted
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
-MOVED = 0.15  # p-value of the first statistic above which a summary is left where it is
 BLOCK_ELEMENTS = 2**23  # kernel values of all paths of a block, 32 MB
 
 
@@ -289,6 +288,14 @@ class Procedure:
         far = found.statistics[:, 0] > self.test.null[:, 0].max()
         some = spoken.weights.mean(1) >= LEAST_SHARE
         return some & (likely | far) & (self.outlyingness(spoken.s) <= self.unlike)
+
+    @staticmethod
+    def moved(found: Examined) -> Tensor:
+        """Return whether the summary of what is left differs by more than its error, `(B,)`.
+
+        The expected squared length of an error in d_s dimensions is d_s.
+        """
+        return found.statistics[:, 0] > math.log1p(found.centre.shape[1])
 
     def unlike_simulated(self, found: Examined) -> Tensor:
         """Return whether simulations have no such summary, so that it is to be projected, `(B,)`.

@@ -198,11 +198,14 @@ class Sorter:
         usual = (alone.model >= self.cut.float()[:, None]).all(1)
         weights = ((share > CUT) & usual).float()
         if clumps:
-            kept = weights
-            own = _kernel(rho, rho, self.bandwidth)
-            found = (*_clumps(kernel, own, kept), *alone.clumps(kept))
-            for (ratio, excess), errors in zip(found, self.errors, strict=True):
+            kept, own = weights, _kernel(rho, rho, self.bandwidth)
+            for (ratio, excess), errors in zip(
+                _clumps(kernel, own, kept), self.errors[:2], strict=True
+            ):
                 weights = weights.minimum(torch.where(excess > errors, kept * ratio, kept))
+            # What all numbers together show is no longer there to be blamed on a single one.
+            for ratio, excess in alone.clumps(weights):
+                weights = torch.where(excess > self.errors[2], weights * ratio, weights)
         return Sorted(weights, log_density, self.distance(rho, weights, s) if distance else None)
 
     def distance(self, rho: Tensor, weights: Tensor, s: Tensor) -> Tensor:

@@ -221,17 +221,11 @@ def _transformed(seen: Tensor, kind: Tensor, unit: Tensor) -> Tensor:
     if not kind.any():
         return seen
     ratio = seen / unit
-    for number, function in enumerate((torch.asinh, _cube_root, _logarithm), 1):
-        seen = torch.where(kind == number, function(ratio), seen)
+    # The unit of a logarithm is half of the least simulated number.
+    others = (torch.asinh(ratio), ratio.clamp(min=0).pow(1 / 3), ratio.clamp(min=1).log())
+    for number, value in enumerate(others, 1):
+        seen = torch.where(kind == number, value, seen)
     return seen
-
-
-def _cube_root(ratio: Tensor) -> Tensor:
-    return ratio.clamp(min=0).pow(1 / 3)
-
-
-def _logarithm(ratio: Tensor) -> Tensor:
-    return ratio.clamp(min=1).log()  # the unit is half of the least simulated number
 
 
 def _choose_transform(seen: Tensor) -> tuple[Tensor, Tensor]:
