@@ -27,15 +27,10 @@ TOLERANCE = 1e-6  # what another machine's rounding of a median may change of tw
 
 @dataclass(frozen=True)
 class Embedding:
-    """Representation and kernel of a fitted estimator.
-
-    Arguments:
-        features: Random Fourier features of the kernel.
-        representation: What the kernel sees of an observation; None for the observation itself.
-    """
+    """Representation and kernel of a fitted estimator."""
 
     features: FourierFeatures
-    representation: Representation | None
+    representation: Representation | None  # None: the kernel sees the observation itself
 
     @property
     def event_shape(self) -> torch.Size:
@@ -86,11 +81,9 @@ class Embedding:
 
     @classmethod
     def read(cls, record: Record, function: Callable[[Any], Any] | None = None) -> Embedding:
-        """Rebuild from a record of `state`, which is checked.
+        """Rebuild from a record of `state`, which is checked; further settings are ignored.
 
-        Arguments:
-            record: Settings and tensors; further ones, of a fitted estimator, are ignored.
-            function: The function that was the representation, if any.
+        `function` is the one that was the representation, if any.
         """
         event = record.shape("event_shape")
         width = record.number("fitted_bandwidth", positive=True)
@@ -102,12 +95,7 @@ class Embedding:
 def first_difference(stored: State, wanted: State) -> str | None:
     """Return the first setting of `MinimumDistance` in which two embeddings differ, or None.
 
-    Embeddings on disk serve only if they were made with what will embed the observed data; where
-    they were not, a user wants to know which setting to change.
-
-    Arguments:
-        stored: The `state()` of what embedded a simulation bank.
-        wanted: That of what the estimator would embed with.
+    `stored` is the `state()` of what embedded a bank, `wanted` that of what embeds observed data.
     """
     (config, tensors), (other, others) = stored, wanted
 

@@ -4,16 +4,10 @@ r"""The exact Gaussian kernel, its bandwidth and the exact squared MMD.
     k(x, y) = \sum_b \exp\left(-\frac{\|x - y\|^2}{2 \sigma_b^2}\right), \qquad
     \mathrm{MMD}^2(P, Q) = \mathbb{E}\,k(x, x') - 2\,\mathbb{E}\,k(x, y) + \mathbb{E}\,k(y, y')
 
-with one bandwidth or the sum over several, which is a kernel too and needs no choice between
-them.
-
-The median heuristic for the bandwidth takes the median of the pairwise Euclidean distances,
-
-.. math:: \sigma = \mathrm{median}_{i < j} \|x_i - x_j\| ,
-
-as in the appendix "Further Experimental Details" of the paper. A multiple of it, written
-`"0.5 median"`, trades clean efficiency for robustness: a narrower kernel forgets outliers sooner
-and uses less of each clean observation (docs/method.md, "Bandwidth").
+with one bandwidth, or several to sum over. The median heuristic is :math:`\sigma =
+\mathrm{median}_{i < j} \|x_i - x_j\|` (the paper's appendix "Further Experimental Details"). A
+multiple of it, written `"0.5 median"`, trades clean efficiency for robustness: a narrower kernel
+forgets outliers sooner and uses less of each clean observation (docs/method.md, "Bandwidth").
 
 Reference: Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), equations 3 and 5.
 """
@@ -45,31 +39,24 @@ def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) ->
 
     Arguments:
         x: Points `(*, n, D)`.
-        y: Points `(*, m, D)`.
+        y: Points `(*, m, D)`; kernel values are `(*, n, m)`.
         bandwidth: The standard deviation :math:`\sigma` of the kernel, or several.
 
-    Returns:
-        Kernel values `(*, n, m)`; at most the number of bandwidths.
-
     Example:
-        >>> gaussian_kernel(torch.zeros(1, 2), torch.ones(1, 2), bandwidth=1.0)
-        tensor([[0.3679]])
         >>> gaussian_kernel(torch.zeros(1, 2), torch.ones(1, 2), bandwidth=(1.0, 1.0))
         tensor([[0.7358]])
     """
     widths = _several(bandwidth)
     squared = squared_distances(x, y, min(widths))
     others = [(squared * (-0.5 / width**2)).exp_() for width in widths[1:]]
-    kernel = squared.mul_(-0.5 / widths[0] ** 2).exp_()
-    for other in others:
-        kernel = kernel + other
+    kernel = sum(others, squared.mul_(-0.5 / widths[0] ** 2).exp_())
     return kernel.to(torch.promote_types(x.dtype, y.dtype))
 
 
 def mmd_squared(
     x: Tensor, y: Tensor, bandwidth: float | Sequence[float], *, unbiased: bool = False
 ) -> Tensor:
-    r"""Return the squared maximum mean discrepancy between two samples under the Gaussian kernel.
+    r"""Return the squared maximum mean discrepancy `(*,)` between two samples.
 
     The biased form (a V-statistic, never negative) is the squared distance between the two
     empirical mean embeddings, which is what `FourierFeatures` approximates; the unbiased form (a
@@ -81,9 +68,6 @@ def mmd_squared(
         y: Points `(*, m, D)`.
         bandwidth: The standard deviation of the kernel, or several, whose kernels are summed.
         unbiased: Whether to leave out the terms :math:`k(x_i, x_i)`.
-
-    Returns:
-        Squared discrepancies `(*,)`.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
@@ -140,12 +124,11 @@ def _several(bandwidth: float | Sequence[float]) -> tuple[float, ...]:
 def median_distance(x: Tensor, generator: torch.Generator) -> float:
     """Return the median pairwise distance of at most 2,000 observations pooled over datasets.
 
+    It is 0 where most observations coincide.
+
     Arguments:
         x: Simulated datasets `(M, N, *event)`.
         generator: Chooses the observations, evenly over datasets.
-
-    Returns:
-        The median distance, 0 where most observations coincide.
 
     Example:
         >>> x = torch.tensor([[[0.0], [3.0]]])
@@ -182,10 +165,9 @@ def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -
         >>> choose_bandwidth("0.5 median", x, torch.Generator().manual_seed(0))
         1.5
     """
-    multiple = parse_bandwidth(rule)
-    if not isinstance(rule, str):
-        return multiple
-    return checked_bandwidth(multiple * median_distance(x, generator))
+    number = parse_bandwidth(rule)
+    unit = median_distance(x, generator) if isinstance(rule, str) else 1.0
+    return checked_bandwidth(number * unit)
 
 
 def checked_bandwidth(bandwidth: float) -> float:

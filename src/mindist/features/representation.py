@@ -46,11 +46,9 @@ class Range:
     r"""Clamp each coordinate to its simulated range, widened by half of its width on both sides.
 
     Far from everything simulated a kernel is 0, but its estimate by random features is noise of
-    size :math:`1/\sqrt{K}`: gross outliers would look close to some simulations by luck. Clamped
-    they stay outside of the simulations, at a distance that the features resolve. A coordinate that
-    never varied in the simulations gets the median width of those that vary (1 if none does), so
-    that a departure, which shows that the model is wrong, is as visible there as in any other.
-
+    size :math:`1/\sqrt{K}`: gross outliers would look close to some simulations by luck. A
+    coordinate that never varied in the simulations gets the median width of those that vary (1 if
+    none does), so that a departure is as visible there as in any other.
     """
 
     lo: Annotated[Tensor, "D"]
@@ -163,7 +161,9 @@ class Standardised(StoredRepresentation):
 
     @staticmethod
     def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
-        return _moments(rows)
+        # Without a float64 copy of the rows.
+        scale, centre = (moment.double() for moment in torch.std_mean(rows, dim=0, correction=0))
+        return {"centre": centre, "scale": _filled(scale, centre.abs())}
 
     def _map(self, rows: Tensor) -> Tensor:
         return (rows - self.centre.to(rows.dtype)) / self.scale.to(rows.dtype)
@@ -174,18 +174,14 @@ class SignedLog(StoredRepresentation):
     r""":math:`\operatorname{asinh}(x / c)`: linear near 0, a signed logarithm far from it.
 
     For heavy-tailed data such as counts, where a few large values would decide the distances.
-
-    Arguments:
-        unit: c, one number: the median of :math:`|x|` over simulations, their mean if that is 0,
-            and 1 if that is 0 too.
     """
 
-    unit: Annotated[Tensor, ""]
+    unit: Annotated[Tensor, ""]  # c, the median of |x| over simulations, or what is `_typical`
     name = "signed-log"
 
     @staticmethod
     def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
-        return {"unit": _typical(_some(rows, MAX_OBSERVATIONS).abs())}
+        return {"unit": _typical(_some(rows).abs())}
 
     def _map(self, rows: Tensor) -> Tensor:
         ratio = rows / self.unit.to(rows.dtype)
@@ -234,7 +230,7 @@ class PowerSpectrum(StoredRepresentation):
                 "or pass a function from observations to vectors."
             )
         # Parseval: the mean of the squares of the pixels is the mean power over all frequencies.
-        few = _some(rows, MAX_OBSERVATIONS)
+        few = _some(rows)
         unit = _unit_of(few.abs().amax(1).median())
         few = few if unit == 1 else few / unit
         floor = FLOOR * _typical(few.square().mean(1)) * unit**2
@@ -308,10 +304,9 @@ class Encoded(Representation):
                 )
         encoded = encoded._bounded(rows)
         if not torch.isfinite(encoded.bounds.lo).all():
-            raise ValueError(
-                "representation: expected a function that is finite on simulated observations, got "
-                "NaN or infinite values. Look for a logarithm of 0 or a ratio to 0 in it."
-            )
+            said = "a function that is finite on simulated observations"
+            then = "Look for a logarithm of 0 or a ratio to 0 in it."
+            raise checks.wrong("representation", said, "NaN or infinite values", then)
         return encoded
 
     @property
@@ -332,10 +327,9 @@ class Encoded(Representation):
             )
         vectors = vectors.reshape(len(rows), vectors.shape[1:].numel())
         if self.bounds is not UNLIMITED and vectors.shape[1] != self.size:
-            raise ValueError(
-                f"representation: expected vectors of length {self.size}, as for the simulations, "
-                f"got length {vectors.shape[1]}. Pass the function of the fit."
-            )
+            said = f"vectors of length {self.size}, as for the simulations"
+            got, then = f"length {vectors.shape[1]}", "Pass the function of the fit."
+            raise checks.wrong("representation", said, got, then)
         return vectors
 
 
@@ -379,21 +373,15 @@ def make_representation(rule: str | Callable[[Any], Any], x: Tensor) -> Represen
 def read_representation(
     record: Record, size: int, function: Callable[[Any], Any] | None = None
 ) -> Representation | None:
-    """Rebuild a representation from its `state`, which is checked.
+    """Rebuild a representation of length `size` from its `state` in the record of an embedding.
 
-    Arguments:
-        record: Settings and tensors of an embedding; without a representation, the kernel sees the
-            observation itself.
-        size: D, the length of a represented observation.
-        function: That of an `Encoded`, because functions are not stored; None for any other.
+    None if there is none. `function` is that of an `Encoded`, because functions are not stored.
     """
     own = record.part("representation", D=size) if "representation" in record else None
     name = own.word("name", (*REPRESENTATIONS, Encoded.name)) if own else "raw"
     if name != Encoded.name and function is not None:
-        raise ValueError(
-            f"representation: expected None, because {name!r} is stored with the estimator, got "
-            f"{function!r}. Leave it out."
-        )
+        said = f"None, because {name!r} is stored with the estimator"
+        raise checks.wrong("representation", said, repr(function), "Leave it out.")
     if own is None:
         return None
     event_shape = own.shape("event_shape")
@@ -403,10 +391,9 @@ def read_representation(
     elif callable(function):
         made = Encoded(event_shape, own.read(Range), function, own.flag("numpy"))
     else:
-        raise ValueError(
-            "representation: expected the function that this estimator was fitted with, got "
-            f"{function!r}. Functions are not stored: pass it to load as representation=."
-        )
+        then = "Functions are not stored: pass it to load as representation=."
+        said = "the function that this estimator was fitted with"
+        raise checks.wrong("representation", said, repr(function), then)
     if made._length != size:
         said = f"the size of a represented observation is {size}, expected {made._length}"
         raise damaged(own.file, said)
@@ -416,9 +403,7 @@ def read_representation(
 def candidates(event_shape: Sequence[int]) -> tuple[str, ...]:
     """Return the names to choose from automatically, the one that suits the shape first.
 
-    Numbers, vectors and series are taken as they are, unless their logarithm is better, or their
-    coordinates in units of their own. In images a kernel on pixels sees mostly noise, so that their
-    spectrum comes first.
+    In images a kernel on pixels sees mostly noise, so that their spectrum comes first.
 
     Example:
         >>> candidates((32, 32)), candidates((5,))
@@ -430,9 +415,9 @@ def candidates(event_shape: Sequence[int]) -> tuple[str, ...]:
     return (*names, "standardised") if math.prod(event_shape) > 1 else names
 
 
-def _some(rows: Tensor, limit: int) -> Tensor:
-    """Return at most `limit` of the rows, evenly over datasets."""
-    return rows[:: -(-len(rows) // limit)]
+def _some(rows: Tensor) -> Tensor:
+    """Return at most `MAX_OBSERVATIONS` of the rows, evenly over datasets."""
+    return rows[:: -(-len(rows) // MAX_OBSERVATIONS)]
 
 
 def _typical(values: Tensor) -> Tensor:
@@ -451,9 +436,3 @@ def _unit_of(size: Tensor) -> float:
     """Return 1, or a power of two to divide by before numbers of a size are squared in float32."""
     value = float(size)
     return 1.0 if SQUARABLE < value < 1 / SQUARABLE else power_of_two(value)
-
-
-def _moments(rows: Tensor) -> dict[str, Tensor]:
-    """Return means and standard deviations `(D,)`, without a float64 copy of the rows."""
-    scale, centre = (moment.double() for moment in torch.std_mean(rows, dim=0, correction=0))
-    return {"centre": centre, "scale": _filled(scale, centre.abs())}

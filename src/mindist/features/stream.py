@@ -2,17 +2,14 @@ r"""Simulated datasets, embedded in one pass: summaries and mean embeddings, the
 
 A source is an array, an iterator of chunks, or a simulation bank. It gives a sample of datasets, on
 which the embedding is chosen, and then all datasets, embedded chunk by chunk, those with NaN left
-out. The sample of an array is random, and a large array is read in random order. The sample of an
-iterator are its leading datasets: it has to come in random order. A simulation bank has mean
-embeddings, which serve if they were made with what an estimator chooses on the bank's pilot, its
-first datasets; some banks have all datasets as well.
+out. The sample of an array is random, and a large array is read in random order; an iterator has to
+come in random order, and its leading datasets are the sample. The mean embeddings of a bank serve
+if they were made with what an estimator chooses on the bank's pilot, its first datasets.
 
-Whoever learns from the stream sees the leading 20,000 together and the others chunk by chunk. A
-uniform sample of 20,000 is kept, so that memory does not grow with their number, or, for a decoder
-that needs several passes, the summaries and embeddings of all. After the first m rows, row i (from
-0) replaces a random one with probability :math:`m / (i + 1)`, which leaves every row seen so far in
-the sample with that same probability (Vitter's algorithm R). One random number belongs to each row:
-the sample does not depend on how the rows were cut into chunks.
+Whoever learns from the stream sees the leading m = 20,000 together and the others chunk by chunk. A
+uniform sample of m is kept, or, for a decoder that needs several passes, all: row i (from 0)
+replaces a random one with probability :math:`m / (i + 1)` (Vitter's algorithm R). One random number
+belongs to each row: the sample does not depend on how the rows were cut into chunks.
 
 References:
     Vitter, Random Sampling with a Reservoir, ACM Transactions on Mathematical Software 11 (1985).
@@ -54,18 +51,13 @@ MAX_KEPT = 20_000
 class Embedded:
     """Simulations of a chunk, embedded."""
 
-    s: Tensor
-    """Summaries `(m, d_s)`."""
-    z_bar: Tensor
-    """Mean embeddings `(m, K)`, float32."""
-    points: Tensor | None
-    """The first observations of each dataset `(m, n, *event)`, where asked for."""
-    lost: int
-    """How many more there were, with NaN or infinite values."""
+    s: Tensor  # summaries (m, d_s)
+    z_bar: Tensor  # mean embeddings (m, K), float32
+    points: Tensor | None  # the first observations of each dataset (m, n, *event), if asked for
+    lost: int  # how many more there were, with NaN or infinite values
 
 
-Chunk = tuple[Tensor, Tensor, int]
-"""Finite datasets, their summaries, and how many datasets were not finite."""
+Chunk = tuple[Tensor, Tensor, int]  # finite datasets, their summaries, how many were not finite
 
 
 @dataclass(frozen=True)
@@ -97,13 +89,9 @@ def read_simulations(
 ) -> Source:
     """Return the source for what `MinimumDistance.fit` was given.
 
-    Arguments:
-        x: Datasets `(M, N, *event)`, an iterable of chunks of datasets, or of pairs of a chunk of
-            datasets and a chunk of summaries, or a simulation bank.
-        s: Summaries `(M, d_s)` of an array `x`, or None to compute them.
-        summarise: The summary function.
-        generator: Chooses the sample of an array.
-        device: Where to compute.
+    That is datasets `(M, N, *event)`, perhaps with their summaries `(M, d_s)`, an iterable of
+    chunks of datasets, or of pairs of such a chunk and its summaries, or a simulation bank. The
+    generator chooses the sample of an array.
     """
     if is_bank(x):
         return _read_bank(x, s, summarise, device)
@@ -118,9 +106,8 @@ def read_simulations(
         s = checks.summaries(s, len(x), name="s")
         next(_chunks([(x[:3], s[:3])], summarise, device))  # an error is about the first ones
     affordable = SAMPLE_BYTES // max(1, 4 * checks.as_tensor(x[:1], "x").numel())
-    num = min(SAMPLE_DATASETS, max(CHOICE_DATASETS, affordable))
-    some = _pick(x, s, order[:num])
-    sample = _joined(list(_chunks([some], summarise, device)))
+    some = order[: min(SAMPLE_DATASETS, max(CHOICE_DATASETS, affordable))]
+    sample = _joined(list(_chunks([_pick(x, s, some)], summarise, device)))
     return Source(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
 
 
@@ -220,9 +207,6 @@ def _leading(chunks: Iterator[Chunk]) -> list[Chunk]:
     return leading
 
 
-# ---------------------------------------------------------------------------- simulation banks
-
-
 @dataclass(frozen=True)
 class SimulationBankSource(Source):
     """The datasets of a simulation bank; its pilot is the sample."""
@@ -233,8 +217,16 @@ class SimulationBankSource(Source):
         """Return the bank's own embedding where it agrees with `chosen`, else `chosen`."""
         own, difference = self._compared(chosen)
         if own is not None and difference is None:
-            self._check(own)
-            return own
+            # A small bank has chunks of fewer datasets than that; NaN agrees with anything.
+            stored = self._stored(next(self.bank.chunks()), own)[:PROBES]
+            few = self.bank.pilot[0][: len(stored)].to(self.sample[0].device)
+            if checks.agree(own.mean(few).float(), stored):
+                return own
+            raise ValueError(
+                "x: expected a bank whose first embeddings are those of its pilot, got others. If "
+                "representation= is a function, pass the one that the bank was simulated with; "
+                "otherwise the bank is damaged."
+            )
         if self.bank.x is None:
             raise ValueError(
                 "x: expected a bank whose embeddings were made as this estimator's settings make "
@@ -252,9 +244,20 @@ class SimulationBankSource(Source):
                 "that has not kept its data, got one that learns from observations. Use another "
                 "decoder, or simulate again with keep='data'."
             )
-        stored = self._compared(embedding)[1] is None
+        same = self._compared(embedding)[1] is None
         for chunk in self.chunks:
-            yield self._embedded(chunk, embedding, stored, num_points)
+            s = self._tensor(chunk.s, "s")
+            x = self._tensor(chunk.x, "x") if num_points or not same else None
+            z_bar = self._stored(chunk, embedding).float() if same else None
+            finite = torch.isfinite(s).all(1)
+            for part in (x, z_bar):
+                finite &= True if part is None else checks.finite_rows(part.flatten(1))
+            if z_bar is None:
+                assert x is not None  # `embedding` has seen to it
+                z_bar = s.new_empty(len(s), embedding.num_features, dtype=torch.float32)
+                z_bar[finite] = embedding.mean(x[finite]).float()
+            points = x[finite, :num_points].clone() if x is not None and num_points else None
+            yield Embedded(s[finite], z_bar[finite], points, int((~finite).sum()))
 
     def _compared(self, chosen: Embedding) -> tuple[Embedding | None, str | None]:
         """Return the bank's embedding, checked, and what sets it apart from another."""
@@ -262,9 +265,8 @@ class SimulationBankSource(Source):
         if state is None or self.bank.z_bar is None:
             return None, "the embeddings, of which it has none,"
         # The bank may be from somebody else: nothing in it is trusted.
-        record = Record(
-            Path(getattr(self.bank, "path", "bank")) / "embedding", state[0], tensors=state[1]
-        )
+        path = Path(getattr(self.bank, "path", "bank")) / "embedding"
+        record = Record(path, state[0], tensors=state[1])
         function, encoder = None, chosen.representation
         if "representation" in record and record.part("representation").get("name") == Encoded.name:
             function = encoder.function if isinstance(encoder, Encoded) else torch.nn.Identity()
@@ -273,38 +275,9 @@ class SimulationBankSource(Source):
             raise damaged(record.file, f"it is not for observations of shape {event}")
         return own, first_difference(own.state(), chosen.state())
 
-    def _check(self, embedding: Embedding) -> None:
-        """Raise a ValueError unless the first embeddings of the bank are those of its pilot."""
-        # A small bank has chunks of fewer datasets than that; NaN agrees with anything.
-        stored = self._stored(next(self.bank.chunks()).z_bar, embedding)[:PROBES]
-        few = self.bank.pilot[0][: len(stored)].to(self.sample[0].device)
-        if not checks.agree(embedding.mean(few).float(), stored):
-            raise ValueError(
-                "x: expected a bank whose first embeddings are those of its pilot, got others. If "
-                "representation= is a function, pass the one that the bank was simulated with; "
-                "otherwise the bank is damaged."
-            )
-
-    def _embedded(
-        self, chunk: StoredChunk, embedding: Embedding, stored: bool, num_points: int
-    ) -> Embedded:
-        """Return the finite datasets of a chunk, embedded."""
-        s = self._tensor(chunk.s, "s")
-        x = self._tensor(chunk.x, "x") if num_points or not stored else None
-        z_bar = self._stored(chunk.z_bar, embedding).float() if stored else None
-        finite = torch.isfinite(s).all(1)
-        for part in (x, z_bar):
-            finite &= True if part is None else checks.finite_rows(part.flatten(1))
-        if z_bar is None:
-            assert x is not None  # `embedding` has seen to it
-            z_bar = s.new_empty(len(s), embedding.num_features, dtype=torch.float32)
-            z_bar[finite] = embedding.mean(x[finite]).float()
-        points = x[finite, :num_points].clone() if x is not None and num_points else None
-        return Embedded(s[finite], z_bar[finite], points, int((~finite).sum()))
-
-    def _stored(self, z_bar: Any, embedding: Embedding) -> Tensor:
+    def _stored(self, chunk: StoredChunk, embedding: Embedding) -> Tensor:
         """Return stored embeddings; in the first edition's banks a second kernel's follow."""
-        return self._tensor(z_bar, "z_bar")[:, : embedding.num_features]
+        return self._tensor(chunk.z_bar, "z_bar")[:, : embedding.num_features]
 
     def _tensor(self, value: Any, name: str) -> Tensor:
         return checks.as_tensor(value, name).to(self.sample[0].device)
@@ -333,23 +306,18 @@ def _read_bank(
     if not finite.any():
         raise _none_finite()
     x, s_x = x[finite], s_x[finite]
-    _check_summary(summarise, x[:PROBES], s_x[:PROBES])
-    return SimulationBankSource((x, s_x), bank.chunks(), len(bank), False, bank)
-
-
-def _check_summary(summarise: Summariser, x: Tensor, s: Tensor) -> None:
-    """Raise a ValueError unless the function gives the bank's summaries, of tensors or arrays."""
-    computed = summarise(x)
-    if summarise.numpy is False and not checks.agree(s, computed):
+    few, computed = s_x[:PROBES], summarise(x[:PROBES])
+    if summarise.numpy is False and not checks.agree(few, computed):
         again = Summariser(summarise.summary)
-        if checks.agree(s, again(x, prefer_numpy=True)):
-            summarise.numpy, computed = again.numpy, s
-    if not checks.agree(s, computed):
+        if checks.agree(few, again(x[:PROBES], prefer_numpy=True)):
+            summarise.numpy, computed = again.numpy, few
+    if not checks.agree(few, computed):
         raise ValueError(
             "summary: expected the function that the bank was simulated with, which gives "
-            f"{s[0].tolist()} on its first dataset, got one that gives {computed[0].tolist()}. "
+            f"{few[0].tolist()} on its first dataset, got one that gives {computed[0].tolist()}. "
             "Pass the same function (and, for a network, the same weights), or simulate again."
         )
+    return SimulationBankSource((x, s_x), bank.chunks(), len(bank), False, bank)
 
 
 class Reservoir:
@@ -407,15 +375,11 @@ class Reservoir:
 class EmbeddedSimulations:
     """Summaries and embeddings of simulated datasets: all of them, or a uniform sample."""
 
-    s: Tensor
-    """Summaries `(m, d_s)`."""
-    z_bar: Tensor
-    """Mean embeddings `(m, K)`, float32."""
-    index: Tensor
-    """Which of all datasets these are, in the order in which they were read, `(m,)`."""
+    s: Tensor  # summaries (m, d_s)
+    z_bar: Tensor  # mean embeddings (m, K), float32
+    index: Tensor  # which of all datasets these are, in the order in which they were read, (m,)
     embedding: Embedding
-    sample: tuple[Tensor, Tensor]
-    """Some datasets `(m, N, *event)` and their summaries `(m, d_s)`."""
+    sample: tuple[Tensor, Tensor]  # some datasets (m, N, *event) and their summaries (m, d_s)
 
     @property
     def num_obs(self) -> int:
@@ -431,16 +395,9 @@ class EmbeddedSimulations:
 class EmbeddedStream:
     """Simulations that are embedded while one iterates: the leading ones together, then the rest.
 
-    Each item is a tuple of summaries `(m, d_s)`, mean embeddings `(m, K)` and, where asked for, the
-    first observations `(m, n, *event)`.
-
-    Arguments:
-        source: The simulations.
-        embedding: Embeds them.
-        num_points: Observations of each dataset to keep.
-        keep_all: Whether to keep all embeddings, not a sample.
-        seed: Seed of the choice of those that are kept.
-        progress: Whether to show a progress bar.
+    Each item is a tuple of summaries `(m, d_s)`, mean embeddings `(m, K)` and, if `num_points` is
+    not 0, the first observations `(m, num_points, *event)`. A sample of them, chosen by `seed`, is
+    kept, or all.
     """
 
     def __init__(
