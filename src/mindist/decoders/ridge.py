@@ -293,12 +293,7 @@ class RidgeDecoder:
 
     @torch.no_grad()
     def leave_one_out_residuals(self, s: Tensor, z_bar: Tensor) -> Tensor:
-        r"""Residuals :math:`\bar z_i - \mu_{-i}(s_i)`, `(n, K)`, in the precision of `z_bar`.
-
-        Arguments:
-            s: Summaries of simulations that the fit saw, `(n, d_s)`.
-            z_bar: Their mean embeddings `(n, K)`.
-        """
+        r"""Return :math:`\bar z_i - \mu_{-i}(s_i)`, `(n, K)`, of simulations that the fit saw."""
         dtype = z_bar.dtype
         whitener, coefficients = self._whitener.to(dtype), self._coefficients.to(dtype)
         residual = z_bar - self._target_mean.to(dtype)

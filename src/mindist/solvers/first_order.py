@@ -28,7 +28,7 @@ def gradient_descent(
     max_iterations: int = 1_000,
     tolerance: float = 1e-9,
 ) -> Solution:
-    """Algorithm 1: plain gradient descent with a fixed step size.
+    """Algorithm 1: gradient descent with a fixed step size, to the best point of each path.
 
     Arguments:
         objective: Values `(n,)` at points `(n, d)` of the problems numbered `(n,)`.
@@ -37,9 +37,6 @@ def gradient_descent(
             in units of the bandwidth, so 1 is stable there.
         max_iterations: Steps, the same for every problem.
         tolerance: Converged when the largest element of the gradient is below it.
-
-    Returns:
-        A `Solution` with the best point of each path.
 
     Example:
         >>> target = torch.tensor([[1.0], [3.0]]).double()
