@@ -112,13 +112,19 @@ def test_constant_and_collinear_columns_have_residuals():
     assert rho[..., [0, 3]].std((0, 1)).tolist() == pytest.approx([1, 1], abs=0.1)
 
 
-def test_heavy_tails_are_compressed_first():
-    heavy = torch.distributions.Pareto(torch.tensor(1.0), torch.tensor(1.2))
+def test_numbers_are_transformed_to_be_more_like_normal_ones():
+    """Normal: as they are; Student's t: asinh; exponential: cube root; lognormal: logarithm."""
     torch.manual_seed(0)
-    x = torch.stack([heavy.sample((300, 100)), torch.randn(300, 100)], 2)
-    seen = Residuals.of(x, x.log1p().mean(1).nan_to_num())
-    assert seen.heavy.tolist() == [1, 0]
-    assert seen(x, x.log1p().mean(1).nan_to_num()).isfinite().all()
+    z, waiting = torch.randn(300, 100, 2), torch.distributions.Exponential(1.0).sample((300, 100))
+    t = torch.distributions.StudentT(2.0).sample((300, 100))
+    x = torch.stack([z[..., 0], t, waiting, (2 * z[..., 1]).exp()], 2)
+    seen = Residuals.of(x, z.mean(1))
+    assert seen.kind.tolist() == [0, 1, 2, 3]
+    x[0, 0] = torch.tensor([1e9, -1e9, -1.0, 0.0])
+    rho = seen(x, z.mean(1))
+    assert rho.isfinite().all()
+    # A logarithm has a mean of 0 and a standard deviation of 2: its residual is the normal number.
+    torch.testing.assert_close(rho[1:, :, 3], (3 * torch.asinh(z[1:, :, 1] / 3)), rtol=0, atol=0.4)
 
 
 # ------------------------------------------------------------------------------ sorting

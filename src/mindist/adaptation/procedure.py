@@ -43,8 +43,8 @@ REFERENCES, CALIBRATED = 3_000, 1_000  # simulated datasets: residuals, and the 
 LEAST = 40  # simulated datasets for each of the two
 FEWEST = 5  # observations of which some can be left out
 BIAS_FEATURES, TYPICAL_FEATURES = 40, 50
-USUAL = 0.999  # share of clean simulations whose rest looks no less like the model
-ROOM = 0.5  # log of the factor by which what is left may be farther off than usual
+USUAL = 0.99  # share of clean simulations whose rest looks no less like the model
+ROOM = 0.5  # log of the factor by which a summary may be farther from simulated ones than usual
 CLEARLY = 0.5  # log of the factor by which sorting has to bring the data nearer to the model
 UNLIKE = 0.01  # p-value of the last statistic at which a projection may be warranted
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
@@ -284,7 +284,7 @@ class Procedure:
         """Return whether what is left looks like the model, `(B,)`."""
         spoken = found.spoken
         mended = spoken.oddness - spoken.misfit > CLEARLY
-        likely = mended & (spoken.misfit <= self.misfit + ROOM)
+        likely = mended & (spoken.misfit <= self.misfit)
         far = found.statistics[:, 0] > self.test.null[:, 0].max()
         some = spoken.weights.mean(1) >= LEAST_SHARE
         return some & (likely | far) & (self.outlyingness(spoken.s) <= self.unlike)

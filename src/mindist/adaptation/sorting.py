@@ -83,7 +83,7 @@ class Sorter:
         expected: The mean of these features given s, of observations that are kept.
         whitener: The root of the inverse of their damped covariance `(P, P)`.
         cut: Densities of single numbers that a thousandth of the simulated observations have one
-            below, `(V,)`.
+            below, V of them.
         bandwidth: h.
         errors: Sampling errors by which the data's own density has to exceed the model's, at both
             widths and alone: as many as it takes for clean simulations to have next to no clumps.
@@ -98,7 +98,7 @@ class Sorter:
     frequency: Annotated[Tensor, "q F"]
     expected: Regression
     whitener: Annotated[Tensor, "P P"]
-    cut: Annotated[Tensor, "V"]
+    cut: tuple[float, ...]
     bandwidth: float
     errors: tuple[float, ...]
 
@@ -151,7 +151,7 @@ class Sorter:
         most = (torch.cat(part).double().quantile(CLUMPS) for part in zip(*excesses, strict=True))
         errors = tuple(max(ERRORS, float(value)) for value in most)
         each = torch.cat(densities, 1)  # (V, M N)
-        cut = each.sort(1).values[:, int(CUT * M * N / max(1, len(each)))].double()
+        cut = tuple(each.sort(1).values[:, int(CUT * M * N / max(1, len(each)))].tolist())
         return cls(
             residuals,
             s,
@@ -195,7 +195,7 @@ class Sorter:
         level, decay = (part[near].mean(1)[:, None].float() for part in (self.level, self.decay))
         share = _share(log_density, level, decay)
         alone = _Alone.of(rho, points)
-        usual = (alone.model >= self.cut.float()[:, None]).all(1)
+        usual = (alone.model >= alone.model.new_tensor(self.cut)[:, None]).all(1)
         weights = ((share > CUT) & usual).float()
         if clumps:
             kept, own = weights, _kernel(rho, rho, self.bandwidth)
