@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from exact_models import LinearDecoder, LocationDecoder, features, levenberg_marquardt, normal
-from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.objective import EmbeddingDistance
-from mindist.adaptation.starts import RELATIVE_RIDGE, Cloud
+from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.starts import RELATIVE_RIDGE, Bank, Cloud
 
 
 def penalty(cloud, s):

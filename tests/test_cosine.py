@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from exact_models import normal
-from mindist.adaptation import Bank, Problem, Search, View, search
 from mindist.adaptation.influence import hessian
 from mindist.adaptation.objective import EmbeddingDistance
+from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.starts import Bank
 from mindist.decoders import RidgeDecoder
 
 NUM = 60

@@ -71,7 +71,7 @@ def test_stored_embeddings_are_not_made_again(task, simulations, monkeypatch):
     calls, mean = [], Embedding.mean
     monkeypatch.setattr(Embedding, "mean", lambda self, x: calls.append(len(x)) or mean(self, x))
     MinimumDistance(task.summary, **OPTIONS).fit(bank)
-    assert calls == [3, 2_000]  # the check of the pilot; the datasets that are sorted to calibrate
+    assert calls == [3, 1_000]  # the check of the pilot; the datasets that are sorted to calibrate
 
 
 DIFFERENT = [

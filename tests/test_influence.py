@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from exact_models import LocationDecoder, features, levenberg_marquardt, normal
-from mindist.adaptation import Bank, influence
-from mindist.adaptation.influence import gradient, hessian
+from mindist.adaptation.influence import gradient, hessian, influence
 from mindist.adaptation.objective import EmbeddingDistance
+from mindist.adaptation.starts import Bank
 
 ONE = torch.ones(2, dtype=torch.float64)
 

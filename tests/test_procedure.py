@@ -9,11 +9,11 @@ from scipy import stats
 
 from exact_models import normal
 from mindist import MinimumDistance
-from mindist.adaptation import Calibration, Sorter, Speaker, Status
-from mindist.adaptation.calibration import COLLINEAR, HARMLESS, moved_by, spread_of
+from mindist.adaptation import Status
+from mindist.adaptation.calibration import COLLINEAR, HARMLESS, Calibration, moved_by, spread_of
 from mindist.adaptation.procedure import STATISTICS
-from mindist.adaptation.sorting import CUT
-from mindist.adaptation.speaking import systematic
+from mindist.adaptation.sorting import CUT, Sorter
+from mindist.adaptation.speaking import Speaker, systematic
 from mindist.detection import SummaryOutlyingness
 from mindist.features import residuals
 from mindist.features.residuals import Regression, Residuals

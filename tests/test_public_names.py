@@ -17,10 +17,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").iterdir())}
 MODULES = re.findall(r"automodule:: (mindist[.]\S+)", "\n".join(PAGES.values()))
 INTERNAL = {  # written for other modules of mindist, which their tests cover
-    "mindist.adaptation": {
-        "Calibration", "FixedPoints", "Procedure", "Sorter", "Speaker", "View", "influence",
-        "search", "spread",
-    },
+    "mindist.adaptation": {"spread"},
     "mindist_paper.baselines": {"NeuralPosterior"},  # what train_method("npe", ...) returns
 }  # fmt: skip
 HELPED = {"mindist.posteriors.bayesflow_bridge"}

@@ -19,17 +19,10 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation import (
-    MAX_DATASETS,
-    Bank,
-    Problem,
-    Procedure,
-    Search,
-    SummaryNoise,
-    View,
-    search,
-)
-from mindist.adaptation.procedure import FEWEST, Examined
+from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
+from mindist.adaptation.procedure import FEWEST, Examined, Procedure
+from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.starts import Bank
 from mindist.decoders import DECODERS, FlowDecoder, RidgeDecoder
 from mindist.detection import NullDistances, SummaryOutlyingness
 from mindist.features import FourierFeatures

@@ -53,8 +53,8 @@ _MESSAGES = {
         "adapted: the summary of the observations that the model explains, calibrated, is used"
     ),
     Status.UNMOVED: (
-        "misspecified, but the observations that the model explains have the same summary within "
-        "its error: the observed one is used"
+        "misspecified, but the observations that the model explains say nothing clearly different: "
+        "the observed summary is used"
     ),
     Status.UNEXPLAINED: (
         "misspecified in a way that leaving observations out does not mend, and that the summary "

@@ -125,13 +125,11 @@ class _Block:
 
     def decide(self, found: Examined, procedure: Procedure, chosen: Tensor, force: bool) -> None:
         """Choose the way of each of the chosen datasets, and go it."""
-        sound = procedure.believable(found)
-        moved, unlike = procedure.moved(found), procedure.unlike_simulated(found)
-        projected = chosen & (unlike | force)
-        spoken = chosen & sound & (moved | force)
-        projected = projected & ~spoken
+        unlike, fits = procedure.unlike_simulated(found), procedure.fits(found)
+        spoken = chosen & (procedure.believable(found) | (force & ~unlike))
+        projected = chosen & unlike & ~spoken
         for row in (chosen & ~spoken & ~projected).nonzero()[:, 0].tolist():
-            self.status[row] = Status.UNMOVED if sound[row] else Status.UNEXPLAINED
+            self.status[row] = Status.UNMOVED if fits[row] else Status.UNEXPLAINED
         rows = spoken.nonzero()[:, 0]
         self.take(rows, found.centre[rows], found.spread[rows], Status.SORTED)
         self.weigh(rows, found.spoken.weights[rows].double())

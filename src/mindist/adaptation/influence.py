@@ -22,8 +22,6 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -32,63 +30,31 @@ from mindist.adaptation.objective import EmbeddingDistance
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries
 
 
-@dataclass(frozen=True)
-class Derivatives:
-    """Derivatives of the decoder's embedding, at one summary of each problem.
-
-    Arguments:
-        jacobian: J, `(B, d_s, K)`.
-        residual: The embedding less the observed one, `(B, K)`.
-
-    Example:
-        >>> at = Derivatives(torch.zeros(3, 2, 16), torch.ones(3, 16))
-        >>> (at.jacobian @ at.residual[..., None]).shape  # half the gradient
-        torch.Size([3, 2, 1])
-    """
-
-    jacobian: Tensor
-    residual: Tensor
-
-    @classmethod
-    def of(cls, objective: EmbeddingDistance, s: Tensor, mu: Tensor | None = None) -> Derivatives:
-        """Differentiate at `(B, d_s)`, problem b at `s[b]`, with the embedding if it is known."""
-        decoder = objective.decoder
-        mu = decoder(s) if mu is None else mu
-        slope = decoder.basis_and_jacobian(s)[1]
-        return cls(slope.mT @ decoder.weight, mu - objective.z_bar)
+def _jacobian(objective: EmbeddingDistance, s: Tensor) -> Tensor:
+    """Return J, `(B, d_s, K)`, the derivative of the decoder's embedding at `(B, d_s)`."""
+    return objective.decoder.basis_and_jacobian(s)[1].mT @ objective.decoder.weight
 
 
 def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
     """Return half the gradient of the objective, `(B, d_s)`, problem b at `s[b]`."""
-    at = Derivatives.of(objective, s)
-    value: Tensor = (at.jacobian @ at.residual[..., None]).squeeze(-1)
+    residual = (objective.decoder(s) - objective.z_bar)[..., None]
+    value: Tensor = (_jacobian(objective, s) @ residual).squeeze(-1)
     if objective.cloud is None:
         return value
-    every = torch.arange(len(s), device=s.device)
-    offset = objective.cloud.residual(s, every)[..., None]
+    offset = objective.cloud.residual(s, torch.arange(len(s), device=s.device))[..., None]
     return value + objective.stay * (objective.cloud.whitener.mT @ offset).squeeze(-1)
 
 
-def hessian(
-    objective: EmbeddingDistance, s: Tensor, scale: Tensor, at: Derivatives | None = None
-) -> Tensor:
+def hessian(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
     """Return half the Hessian `(B, d_s, d_s)`.
 
     By central differences of the gradient. Where it is not positive definite, at a summary that is
     no minimum, the matrix of Gauss and Newton, which is.
     """
-    at = Derivatives.of(objective, s) if at is None else at
-    newton = at.jacobian @ at.jacobian.mT
+    J = _jacobian(objective, s)
+    newton = J @ J.mT
     if objective.cloud is not None:
         newton = newton + objective.stay * objective.cloud.whitener.mT @ objective.cloud.whitener
-    exact = _differences(objective, s, scale)
-    _, failed = torch.linalg.cholesky_ex(exact)
-    usable = (failed == 0) & torch.isfinite(exact).all((1, 2))
-    return torch.where(usable[:, None, None], exact, newton)
-
-
-def _differences(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
-    """Return half the Hessian by central differences."""
     columns = []
     for j, step in enumerate((STEP * torch.where(scale > 0, scale, 1.0)).tolist()):
         move = torch.zeros_like(s)
@@ -96,17 +62,14 @@ def _differences(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tens
         change = gradient(objective, s + move) - gradient(objective, s - move)
         columns.append(change / (2 * step))
     exact = torch.stack(columns, dim=2)
-    return (exact + exact.mT) / 2
+    exact = (exact + exact.mT) / 2
+    usable = (torch.linalg.cholesky_ex(exact).info == 0) & torch.isfinite(exact).all((1, 2))
+    return torch.where(usable[:, None, None], exact, newton)
 
 
 @torch.no_grad()
 def influence(
-    objective: EmbeddingDistance,
-    s: Tensor,
-    wide: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    at: Derivatives | None = None,
+    objective: EmbeddingDistance, s: Tensor, wide: Tensor, weight: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the influence `(B, N, d_s)` of every observation, and the sandwich covariance.
 
@@ -116,13 +79,10 @@ def influence(
         wide: Features `(B, N, K)` of the observations.
         weight: Their weights `(B, N)`.
         scale: Standard deviations of the simulated summaries `(d_s,)`.
-        at: The derivatives of the embedding at `s`, where they are known already.
     """
-    at = Derivatives.of(objective, s) if at is None else at
-    H = hessian(objective, s, scale, at)
-    J = at.jacobian.mT
+    J = _jacobian(objective, s).mT
     pull = (wide @ J.to(wide.dtype)).double() - objective.z_bar[:, None] @ J  # (B, N, d_s)
-    value = solve(H, pull.mT).mT
+    value = solve(hessian(objective, s, scale), pull.mT).mT
     mean = weight.mean(1).clamp(min=torch.finfo(torch.float64).tiny)
     value = (weight / mean[:, None])[..., None] * value
     return value, value.mT @ value / wide.shape[1] ** 2

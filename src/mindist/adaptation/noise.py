@@ -41,7 +41,6 @@ MAX_DATASETS, LEAST_DATASETS = 500, 8
 # datasets an eighth of them, so that V still follows s, and at least 16, an error of 9%.
 MAX_NEIGHBOURS, LEAST_NEIGHBOURS = 50, 16
 BLOCK_ELEMENTS = 2**24
-SMALL = 1e-30  # of which float32 still has seven digits
 
 
 def bootstrap_summaries(
@@ -76,7 +75,7 @@ class SummaryNoise:
     Arguments:
         s: Summaries `(M, d_s)` of the datasets, float64.
         deviation: Of R bootstrapped summaries from their mean, `(M, R, d_s)`, scaled so that the
-            sum of their squares over R is V; float32, unless a summary is beyond its range.
+            sum of their squares over R is V.
         scale: Standard deviations of all simulated summaries `(d_s,)`, float64; 1 where that is 0.
         low: Their smallest values `(d_s,)`, float64.
         high: Their largest values `(d_s,)`, float64.
@@ -91,7 +90,7 @@ class SummaryNoise:
     """
 
     s: Annotated[Tensor, "B d"]
-    deviation: Annotated[Tensor, "any B R d"]  # float32 of what may be too large for it
+    deviation: Annotated[Tensor, "any B R d"]  # float32 in the first edition's files
     scale: Annotated[Tensor, "d"]
     low: Annotated[Tensor, "d"]
     high: Annotated[Tensor, "d"]
@@ -133,7 +132,7 @@ class SummaryNoise:
         deviation = factor * (drawn - drawn.mean(1, keepdim=True))
         scale = s_all.std(0, unbiased=False)
         scale = torch.where(scale > 0, scale, 1.0)
-        return cls(s, _single(deviation), scale, s_all.amin(0), s_all.amax(0))
+        return cls(s, deviation, scale, s_all.amin(0), s_all.amax(0))
 
     def covariance(self, s: Tensor) -> Tensor:
         """V(s), `(B, d_s, d_s)`, float64, of the simulations' number of observations."""
@@ -161,13 +160,6 @@ def num_datasets(x: Tensor, num_simulations: int) -> int:
     affordable = MAX_BYTES // max(1, REPLICATES * x[0].numel() * x.element_size())
     wanted = min(MAX_DATASETS, max(100, num_simulations // REPLICATES))
     return min(len(x), max(LEAST_DATASETS, min(wanted, affordable)))
-
-
-def _single(deviation: Tensor) -> Tensor:
-    """Return deviations `(M, R, d_s)` in float32, if it has room for those of every summary."""
-    size = deviation.abs().amax((0, 1))
-    room = (size == 0) | ((size > SMALL) & (size < 1 / SMALL))
-    return deviation.float() if room.all() else deviation
 
 
 # A power of two, for which Sobol points are balanced. In one direction neighbours among 32 are

@@ -34,12 +34,6 @@ class ReducedHead:
     Arguments:
         mixing: :math:`U \Sigma`, `(H, rank)`.
         directions: :math:`V`, `(K, rank)`, orthonormal.
-
-    Example:
-        >>> W = torch.tensor([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0]]).double()
-        >>> head = ReducedHead.of(W)
-        >>> head.mixing.shape, torch.allclose(head.mixing @ head.directions.T, W)
-        (torch.Size([2, 1]), True)
     """
 
     mixing: Tensor
@@ -62,15 +56,6 @@ class EmbeddingDistance:
         cloud: Summaries to stay near, if any.
         stay: The weight of the term that does so.
         head: The decoder's last layer cut to its rank, if it is at hand.
-
-    Example:
-        >>> from mindist import MinimumDistance
-        >>> x = torch.randn(500, 20, 2, generator=torch.Generator().manual_seed(0))
-        >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
-        >>> z_bar = mds.fitted_.embedding.mean(x[:3]).double()[:, :16]
-        >>> distance = EmbeddingDistance(mds.fitted_.wide.decoder, z_bar)
-        >>> distance(x[:3].mean(1).double(), torch.arange(3)).shape
-        torch.Size([3])
     """
 
     def __init__(

@@ -280,22 +280,22 @@ class Procedure:
         statistics = torch.stack([moved, spoken.oddness, unlike], 1)
         return Examined(spoken, centre, spread, projected, wide, V, statistics)
 
-    def believable(self, found: Examined) -> Tensor:
+    def fits(self, found: Examined) -> Tensor:
         """Return whether what is left looks like the model, `(B,)`."""
-        spoken = found.spoken
-        mended = spoken.oddness - spoken.misfit > CLEARLY
-        likely = mended & (spoken.misfit <= self.misfit)
-        far = found.statistics[:, 0] > self.test.null[:, 0].max()
-        some = spoken.weights.mean(1) >= LEAST_SHARE
-        return some & (likely | far) & (self.outlyingness(spoken.s) <= self.unlike)
+        return found.spoken.misfit <= self.misfit
 
-    @staticmethod
-    def moved(found: Examined) -> Tensor:
-        """Return whether the summary of what is left differs by more than its error, `(B,)`.
+    def believable(self, found: Examined) -> Tensor:
+        """Return whether the summary of what is left is to be asked at, `(B,)`.
 
-        The expected squared length of an error in d_s dimensions is d_s.
+        It has to differ from the observed one by more than its error, whose expected squared length
+        in d_s dimensions is d_s.
         """
-        return found.statistics[:, 0] > math.log1p(found.centre.shape[1])
+        spoken, moved = found.spoken, found.statistics[:, 0]
+        mended = self.fits(found) & (spoken.oddness - spoken.misfit > CLEARLY)
+        far = moved > self.test.null[:, 0].max()
+        some = spoken.weights.mean(1) >= LEAST_SHARE
+        likely = some & (mended | far) & (moved > math.log1p(found.centre.shape[1]))
+        return likely & (self.outlyingness(spoken.s) <= self.unlike)
 
     def unlike_simulated(self, found: Examined) -> Tensor:
         """Return whether simulations have no such summary, so that it is to be projected, `(B,)`.

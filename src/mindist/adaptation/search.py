@@ -170,11 +170,6 @@ class Problem:
         s_obs: Their summaries `(B, d_s)`.
         z_bar: Their mean embeddings `(B, K)`.
         cloud: Where datasets with such embeddings have their summaries, if it is known already.
-
-    Example:
-        >>> problem = Problem(torch.zeros(3, 20, 2), torch.zeros(3, 2), torch.zeros(3, 16))
-        >>> problem.cloud is None
-        True
     """
 
     x: Tensor

@@ -151,21 +151,11 @@ class Sorter:
         most = (torch.cat(part).double().quantile(CLUMPS) for part in zip(*excesses, strict=True))
         errors = tuple(max(ERRORS, float(value)) for value in most)
         each = torch.cat(densities, 1)  # (V, M N)
-        cut = tuple(each.sort(1).values[:, int(CUT * M * N / max(1, len(each)))].tolist())
-        return cls(
-            residuals,
-            s,
-            scale,
-            points,
-            level.double(),
-            decay.double(),
-            frequency,
-            expected,
-            whitener,
-            cut,
-            bandwidth,
-            errors,
-        )
+        rank = int(CUT * M * N / max(1, len(each)))
+        cut = tuple(each.sort(1).values[:, rank].tolist()) or (0.0,)
+        level, decay = level.double(), decay.double()
+        law = (residuals, s, scale, points, level, decay)
+        return cls(*law, frequency, expected, whitener, cut, bandwidth, errors)
 
     @cached_property
     def _unit(self) -> Tensor:

@@ -12,11 +12,11 @@ model there explains best, from summaries of small random subsets, which no cont
 half can all reach (FAST-LTS), and from simulations with similar embeddings. Paths that have met go
 on as one. Of the fixed points the one with the least
 
-.. math:: (T / \mathbb{E}[T \mid s] - q)_+ + \lambda\, (1 - \bar w)
+.. math:: (T / \mathbb{E}[T \mid s] - q)_+ + u + 10\, u^2 , \qquad u = 1 - \bar w
 
 is chosen, T being the distance of what is left from the model at s, and q what four fifths of clean
 simulations have at most: first what is left has to look like the model, then little is to be left
-out.
+out, and of few observations not a third by chance.
 
 References:
     Rousseeuw and Van Driessen, Computing LTS regression for large data sets, Data Mining and
@@ -41,7 +41,7 @@ SUBSETS = 20  # at 30% contamination one of them has 4 clean observations with p
 SUBSET_SHARES, FEWEST = (20, 10), (4, 6)  # one in so many observations, and at least so many
 LEAST_SHARE = 0.35  # of the observations that are left
 NOTHING = 1e6  # the price of a fixed point that leaves less
-LEFT_OUT = 2.0  # the price of leaving all observations out, in expected distances
+LEFT_OUT = 10.0  # the price of leaving all observations out, in expected distances
 OFFSETS = (0.5, 0.06, 0.19, 0.31, 0.69, 0.81, 0.94)  # of systematic resamples that are averaged
 GROUPS = 200  # of observations that are left out in turn
 
@@ -184,7 +184,8 @@ class FixedPoints:
         assert found.distance is not None
         misfit = found.distance.log() - self.typical(s)[:, 0]
         share = found.weights.mean(1)
-        price = (misfit.exp() - self.usual).clamp(min=0) + LEFT_OUT * (1 - share)
+        out = 1 - share
+        price = (misfit.exp() - self.usual).clamp(min=0) + out + LEFT_OUT * out.square()
         price = price + NOTHING * (share < LEAST_SHARE)
         # The first of equals: the path from the observed summary, where it is among them.
         table = torch.full((len(x), C), torch.inf, dtype=price.dtype, device=x.device)

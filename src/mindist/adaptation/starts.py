@@ -43,12 +43,6 @@ class Cloud:
     Arguments:
         centre: Means `(B, d_s)`.
         whitener: Matrices `(B, d_s, d_s)` whose squared product with (s - m) is the penalty.
-
-    Example:
-        >>> s = torch.tensor([[[0.0], [2.0]]]).double()
-        >>> cloud = Cloud.of(s, torch.ones(1).double())
-        >>> cloud.centre, (cloud.whitener * (2 - cloud.centre)).square().round(decimals=2)
-        (tensor([[1.]], dtype=torch.float64), tensor([[[1.]]], dtype=torch.float64))
     """
 
     centre: Tensor
@@ -98,12 +92,6 @@ class Bank:
         z_bar: Their mean embeddings `(m, K)`, float32.
         centre: The mean of all simulated summaries `(d_s,)`, float64.
         scale: The standard deviation of all simulated summaries `(d_s,)`, float64.
-
-    Example:
-        >>> s = torch.tensor([[0.0], [1.0], [2.0]])
-        >>> bank = Bank.of(s, torch.cat([s.cos(), s.sin()], dim=1), torch.Generator())
-        >>> bank.nearest(torch.tensor([[0.0, 1.0]]))
-        tensor([[2.]], dtype=torch.float64)
     """
 
     s: Annotated[Tensor, "M d"]

@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from mindist.adaptation import Problem, Search, search
+from mindist.adaptation.search import Problem, Search, search
 from mindist.features import FourierFeatures
 from mindist.minimum_distance import MinimumDistance
 from mindist.tasks import GaussianTask
