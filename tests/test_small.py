@@ -7,10 +7,10 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 FILES = {"adapt and sample": 30, "adapt and sample, sbi": 30, "fit": 24}
-# Issue 18 asks for 18,000 and 5,500: not reached yet, and not to grow again.
+# Issue 18
 TOTALS = {
-    "lines of src/mindist": 18_400,
-    "lines of the method": 5_850,
+    "lines of src/mindist": 18_000,
+    "lines of the method": 5_500,
     "files of src/mindist": 130,
     "lines of paper": 9_000,
 }

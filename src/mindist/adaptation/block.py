@@ -22,7 +22,6 @@ from mindist.adaptation.influence import influence
 from mindist.adaptation.procedure import Examined, Procedure
 from mindist.adaptation.search import Found, Problem, Search, View, search
 from mindist.adaptation.speaking import Speaker
-from mindist.detection import NullDistances
 from mindist.features.embedding import Embedding
 from mindist.result import Adaptation, Detection, Status
 from mindist.summarise import Summariser
@@ -41,8 +40,6 @@ class _Learned(Protocol):
     def summarise(self) -> Summariser: ...
     @property
     def procedure(self) -> Procedure | None: ...
-    @property
-    def null(self) -> NullDistances: ...
 
 
 def adapt_block(

@@ -95,15 +95,10 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
     of 600 equal calls with 8 unknowns it gave 18 results, LU factors one. So LU comes first.
     """
     inverse, failed = torch.linalg.inv_ex(matrix)
-    condition = _norm(matrix) * _norm(inverse)
+    condition = torch.linalg.matrix_norm(matrix, 1) * torch.linalg.matrix_norm(inverse, 1)
     limit = 1 / (matrix.shape[-1] * torch.finfo(matrix.dtype).eps)
     singular = (failed != 0) | ~(condition < limit)  # also where it is NaN
     value: Tensor = torch.linalg.solve_ex(matrix, right).result
     if singular.any():
         value[singular] = torch.linalg.lstsq(matrix[singular], right[singular]).solution
     return value
-
-
-def _norm(matrix: Tensor) -> Tensor:
-    """Return the largest sum of absolute values in a column, `(B,)`."""
-    return matrix.abs().sum(-2).amax(-1)

@@ -12,9 +12,8 @@ Summaries around an adapted one stand for its uncertainty, of covariance U (`spr
 .. math:: s_j = s^\star + U^{1/2} q_j , \qquad j = 1, \dots, J ,
 
 with fixed, evenly spread points :math:`q_j` that have the mean 0 and the covariance I of a standard
-normal exactly, so that :math:`s_j` have mean :math:`s^\star` and covariance U. The root is the
-symmetric one in standard deviations of the simulated summaries: unlike other roots it changes
-little where U does.
+normal exactly. The root is the symmetric one in standard deviations of the simulated summaries:
+unlike other roots it changes little where U does.
 
 References:
     Efron, Bootstrap Methods: Another Look at the Jackknife, Annals of Statistics 7 (1979).
@@ -37,8 +36,7 @@ REPLICATES = 16
 # Of the bootstrap in all: about a second of summaries of images or of series of 365 values.
 MAX_BYTES = 2**29
 MAX_DATASETS, LEAST_DATASETS = 500, 8
-# Datasets averaged: 750 degrees of freedom, a standard error of 5% of a variance. With fewer
-# datasets an eighth of them, so that V still follows s, and at least 16, an error of 9%.
+# Datasets averaged: 5% error of a variance; of few datasets an eighth, and at least 16, 9% error.
 MAX_NEIGHBOURS, LEAST_NEIGHBOURS = 50, 16
 BLOCK_ELEMENTS = 2**24
 
@@ -154,8 +152,7 @@ class SummaryNoise:
 def num_datasets(x: Tensor, num_simulations: int) -> int:
     """Return how many of the datasets `(M, N, *event)` to bootstrap.
 
-    At most 500, with not many more summaries than the simulations needed (but 100 datasets), and at
-    most 512 MB of resampled data (but 8 datasets).
+    At most 500, or a sixteenth of the simulations (but 100), and 512 MB of resampled data (but 8).
     """
     affordable = MAX_BYTES // max(1, REPLICATES * x[0].numel() * x.element_size())
     wanted = min(MAX_DATASETS, max(100, num_simulations // REPLICATES))

@@ -43,9 +43,10 @@ REFERENCES, CALIBRATED = 3_000, 1_000  # simulated datasets: residuals, and the 
 LEAST = 40  # simulated datasets for each of the two
 FEWEST = 5  # observations of which some can be left out
 BIAS_FEATURES, TYPICAL_FEATURES = 40, 50
-USUAL = 0.99  # share of clean simulations whose rest looks no less like the model
+USUAL = 0.97  # share of clean simulations whose rest looks no less like the model
 ROOM = 0.5  # log of the factor by which a summary may be farther from simulated ones than usual
-CLEARLY = 0.5  # log of the factor by which sorting has to bring the data nearer to the model
+CLEARLY = 0.5  # log of the factor by which sorting has to bring the data nearer to the model, or
+# by which a summary has to have moved farther than in any clean simulation
 UNLIKE = 0.01  # p-value of the last statistic at which a projection may be warranted
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 BLOCK_ELEMENTS = 2**23  # kernel values of all paths of a block, 32 MB
@@ -292,7 +293,7 @@ class Procedure:
         """
         spoken, moved = found.spoken, found.statistics[:, 0]
         mended = self.fits(found) & (spoken.oddness - spoken.misfit > CLEARLY)
-        far = moved > self.test.null[:, 0].max()
+        far = moved > self.test.null[:, 0].max() + CLEARLY
         some = spoken.weights.mean(1) >= LEAST_SHARE
         likely = some & (mended | far) & (moved > math.log1p(found.centre.shape[1]))
         return likely & (self.outlyingness(spoken.s) <= self.unlike)

@@ -5,15 +5,12 @@ it misses,
 
 .. math:: e_j = \mathbb{E}\, (s^\star_j - s_j)^2 , \qquad \frac1{d_s} \sum_j \log e_j
 
-(the mean without its largest 2%), is the price of going through the embedding. Means of logarithms
-compare embeddings whatever the units of the summaries: half the error in one of them counts as much
-as in any other.
+(the mean without its largest 2%), is the price of going through the embedding, in any units.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -34,44 +31,25 @@ TRIMMED = 0.02  # of the held-out datasets
 MARGIN = 0.5  # of mean log squared errors: by less, errors of 1,000 simulations may differ by luck
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """Held-out simulations and what the search made of their embeddings.
+def recovery_error(embedding: Embedding, x: Tensor, s: Tensor, generator: torch.Generator) -> float:
+    """Return the mean over summaries of the log mean squared error of finding them again.
 
-    Arguments:
-        index: Which simulations were held out, `(n,)`.
-        s: Their summaries `(n, d_s)`, float64.
-        s_star: The summaries that were found, `(n, d_s)`, float64.
+    A decoder learns from three quarters of the simulations; the rest are searched for unaided.
     """
-
-    index: Tensor
-    s: Tensor
-    s_star: Tensor
-
-
-def recover(z_bar: Tensor, s: Tensor, generator: torch.Generator) -> Recovery:
-    """Learn a decoder from three quarters of the simulations, and search for the rest unaided."""
     order = torch.randperm(len(s), generator=generator).to(s.device)
-    z_bar, s = z_bar[order], s[order].double()
+    z_bar, s = embedding.mean(x)[order], s[order].double()
     num = max(1, round(HELD_OUT * len(s)))
     decoder = RidgeDecoder(NUM_BASIS).fit(s[num:], z_bar[num:], generator=generator)
     view = View(decoder, Bank.of(s[num:], z_bar[num:], generator), decoder.held_out_error)
     no_hint = s.mean(0).expand_as(s[:num])
     # In the place of the datasets, which the squared distance does not look at, the summaries.
     found = search(view, Search(), Problem(s[:num], no_hint, z_bar[:num]), generator)
-    return Recovery(order[:num], s[:num], found.s_star)
-
-
-def recovery_error(embedding: Embedding, x: Tensor, s: Tensor, generator: torch.Generator) -> float:
-    """Return the mean over summaries of the log mean squared error of finding them again."""
-    found = recover(embedding.mean(x), s, generator)
-    variance = s.double().var(0)
+    variance = s.var(0)
     varies = variance > 0
-    squared = (found.s_star - found.s).square()[:, varies] / variance[varies]
+    squared = (found.s_star - s[:num]).square()[:, varies] / variance[varies]
     # A single dataset at the edge of the simulations would decide a plain mean.
     kept = squared.sort(0).values[: max(1, round((1 - TRIMMED) * len(squared)))]
-    error = kept.mean(0)
-    return float(error.clamp(min=1e-30).log().mean())
+    return float(kept.mean(0).clamp(min=1e-30).log().mean())
 
 
 def choose_representation(

@@ -1,5 +1,4 @@
-r"""The search for the minimum-distance summary: its options, one kernel's view of the simulations,
-and what it finds.
+r"""The search for the minimum-distance summary: its options, what it sees, and what it finds.
 
 .. math:: s^\star = \arg\min_s \| \mu(s) - \bar z_{obs} \|_2^2 \quad \text{(equation 2)}, \qquad
     \text{or} \quad s^\star = \arg\min_s -\tfrac{1}{N} \textstyle\sum_n \log q(\tilde x_n \mid s)

@@ -41,8 +41,7 @@ from torch import Tensor
 from mindist.features.kernel import squared_distances
 from mindist.features.residuals import Regression, Residuals, scale_of
 
-# docs/robustness.md has the errors with other cuts, with one width, and with other widths of the
-# residuals themselves. The other numbers are first choices, and were not varied.
+# docs/robustness.md has the errors with other cuts and widths. The other numbers were not varied.
 WIDTH = 0.4  # of the narrow kernel, in median distances between residuals over the root of q
 NARROWER = 4  # the second kernel of (b) is the narrow one to the power of 2^4: a quarter as wide
 CUT = 1e-3  # share of simulated observations below which one is out
@@ -304,7 +303,7 @@ def _place(rho: Tensor) -> Tensor:
 
 def _smoothed(place: Tensor, weights: Tensor | float) -> Tensor:
     """Return sums of kernel values at the grid `(B, V, G)` of weighted places `(B, V, n)`."""
-    grid = STEP * torch.arange(round(2 * REACH / STEP) + 1, device=place.device)
+    grid = STEP * torch.arange(round(2 * REACH / STEP) + 1).to(place)
     low = place.floor()
     index, upper = low.long(), place - low
     count = place.new_zeros(*place.shape[:2], len(grid))

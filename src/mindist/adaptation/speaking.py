@@ -16,7 +16,7 @@ on as one. Of the fixed points the one with the least
 
 is chosen, T being the distance of what is left from the model at s, and q what four fifths of clean
 simulations have at most: first what is left has to look like the model, then little is to be left
-out, and of few observations not a third by chance.
+out.
 
 References:
     Rousseeuw and Van Driessen, Computing LTS regression for large data sets, Data Mining and

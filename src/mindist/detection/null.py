@@ -26,10 +26,9 @@ At :math:`N = N_0` this is the held-out distance itself. Elsewhere it needs :mat
 difference between the decoder and a better regression of :math:`\bar z` on s (the closed-form one);
 for the closed-form decoder itself :math:`B = C = 0` and the null is rescaled by :math:`N_0 / N`.
 
-**One test of several statistics**: the smallest p-value, calibrated jointly. No statistic is the
-sharpest everywhere. Taking the smallest of T p-values and correcting by Bonferroni, :math:`p = T
-\min_t p_t`, wastes level where the statistics are correlated, as those of two kernels are. Here the
-smallest p-value is itself ranked among those of simulations.
+**One test of several statistics**: the smallest p-value, itself ranked among those of simulations.
+No statistic is the sharpest everywhere, and a correction by Bonferroni wastes level where they are
+correlated.
 
 **The p-value.** Let :math:`T_0 \in \mathbb{R}^T` be the observed statistics and
 :math:`T_1, \ldots, T_n` those of simulations. All n + 1 are ranked together, statistic by
@@ -55,8 +54,7 @@ a clean dataset drawn as the simulations were, with the same N, and statistics t
 alike: simulation i is judged by what was learned from the others, an observation by what was
 learned from all, which is exchangeable up to terms of order 1/M. It holds on average over the prior
 unless the statistics are conditional on the summary, as those of `mindist.adaptation.procedure`
-are, and over draws of the simulations: given those, the level reached varies with standard
-deviation :math:`\sqrt{\alpha (1 - \alpha) / n}`.
+are, and over draws of the simulations.
 
 References:
     Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993 (the min-p test).
