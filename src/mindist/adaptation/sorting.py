@@ -17,8 +17,7 @@ inside the support loses its excess. This is done at two widths, because a clump
 
 Both are done with all numbers of a residual together, and with each of them, and their size, alone:
 in many dimensions kernels see little, and what is wrong is often one number. Together by exact
-kernels, not random features, in which a thousandth of the density at the mode would be noise; alone
-on a grid.
+kernels, because random features are noise at a thousandth of the mode; alone on a grid.
 
 **The distance** of what is left from the model is a squared length of mean features, whitened as
 far as their variances on clean data are above a fifth of the largest:

@@ -11,12 +11,11 @@ Were the residuals Gaussian with equal variance in each of :math:`1/c` direction
 prior that of the cloud, the minimiser would be the posterior mode of the summary given the
 embedding. The cosine ignores the mass that contamination takes from an embedding.
 
-**Starts.** `"observed"` is the paper's start, :math:`s_0 = f(\tilde x)`; it may lie hundreds of
-standard deviations outside the simulated summaries, where no decoder can be trusted. `"nearest"` is
-the summary of the simulated dataset whose embedding is nearest to the observed one, found by one
-matrix product; `"cloud"` is the mean summary of the 50 whose embeddings have the largest cosine
-with it. `"mean"`, `"perturbed"`, a given vector and restarts follow the paper's initialisation
-ablation.
+**Starts.** `"observed"` is the paper's; it may lie hundreds of standard deviations outside the
+simulated summaries, where no decoder can be trusted. `"nearest"` is the summary of the simulated
+dataset whose embedding is nearest to the observed one; `"cloud"` is the mean summary of the 50
+whose embeddings have the largest cosine with it. `"mean"`, `"perturbed"`, a given vector and
+restarts follow the paper's initialisation ablation.
 """
 
 from __future__ import annotations
