@@ -245,7 +245,7 @@ def test_off_a_curve_is_far_where_along_it_is_near():
     assert outlyingness(0.5 * on) > 1.5 > 1 > outlyingness(arc).abs().max()
 
 
-def test_below_half_of_the_sampling_noise_nothing_is_told_apart():
+def test_within_two_sampling_errors_nothing_is_told_apart():
     lattice = torch.arange(20.0).double().repeat(10)[:, None]
     noise = torch.eye(1).double() * 4.0
     plain = SummaryOutlyingness.of(lattice, torch.Generator())

@@ -68,8 +68,8 @@ class SummaryOutlyingness:
     ) -> SummaryOutlyingness:
         """From simulated summaries `(M, d_s)`, of which the generator chooses at most 10,000.
 
-        Where their sampling covariance `(d_s, d_s)` is given, half of its standard deviation is the
-        floor: summaries of counts lie on a lattice.
+        Where their sampling covariance `(d_s, d_s)` is given, two of its standard deviations are the
+        floor: at the prior's edge, and on a lattice of counts, neighbours are farther than those.
         """
         if s.dim() != 2 or len(s) < 2:
             raise ValueError(
@@ -87,7 +87,7 @@ class SummaryOutlyingness:
         floor = SAME
         if noise is not None:
             variance = (whitener.T @ noise @ whitener).diagonal().mean()
-            floor = max(SAME, float(variance.clamp(min=0).sqrt()) / 2)
+            floor = max(SAME, 2 * float(variance.clamp(min=0).sqrt()))
         made = cls(points, points[:, 0], floor, standardise.centre, whitener)
         return replace(made, reach=made._nearest(points)[0][:, -1])
 
