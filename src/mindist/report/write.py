@@ -28,7 +28,6 @@ STATISTICS = {  # what the statistics of the test measure
     "summary moved": "observed summary against that of what the model explains",
     "observations odd": "distance of all observations from the model",
     "summary unlike simulated ones": "distance of the observed summary from simulated ones",
-    "summary unlike its embedding": "observed summary against the minimum-distance one",
 }
 
 
