@@ -18,7 +18,9 @@ demo: $(DEMO)  ## train, contaminate, compare: one table and one figure
 bench: $(INSTALLED)  ## ratios to other ways of doing the same: tables and figures in results/bench/full
 	$(BIN)/mindist bench $(BENCH)
 
+# ArviZ writes a file when it is first imported on a day: two processes at once would collide.
 test: lint types layers docs  ## what CI runs
+	$(BIN)/python -W ignore -c 'import arviz'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(IN_PARALLEL)
 
 fast: $(INSTALLED)  ## the tests without the slow ones

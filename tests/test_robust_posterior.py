@@ -909,10 +909,10 @@ def test_sbc_passes_on_clean_data_and_has_power():
     ranks, samples = run_sbc(theta, x, robust, **options)
     checked = check_sbc(ranks, theta, samples, num_posterior_samples=500)
     assert checked["ks_pvals"].min() > 0.01 / 2
-    # Three standard errors of an accuracy measured on 2 * 300 points. A classifier that is right in
-    # less than half of the cases, as in cross-validation without a difference, found nothing.
-    assert checked["c2st_ranks"].max() - 0.5 < 3 * 0.5 / math.sqrt(600)
-    assert checked["c2st_dap"].max() - 0.5 < 3 * 0.5 / math.sqrt(600)
+    # Of 40 draws of 300 exactly uniform ranks in two dimensions the largest accuracy was .575:
+    # networks that are cross-validated on few points vary more than a binomial (10 above .561).
+    assert checked["c2st_ranks"].max() < 0.6
+    assert checked["c2st_dap"].max() < 0.6
     theta, x = simulate(300, seed=12, num_observations=12)  # a posterior for 50: half as wide
     ranks, _ = run_sbc(theta, x, robust, **options)
     assert stats.kstest(ranks[:, 0] / 500, "uniform").pvalue < 1e-6
