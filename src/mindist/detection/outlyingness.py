@@ -68,7 +68,7 @@ class SummaryOutlyingness:
     ) -> SummaryOutlyingness:
         """From simulated summaries `(M, d_s)`, of which the generator chooses at most 10,000.
 
-        Where their sampling covariance `(d_s, d_s)` is given, two of its standard deviations are the
+        Where their sampling covariance `(d_s, d_s)` is given, two standard deviations of it are the
         floor: at the prior's edge, and on a lattice of counts, neighbours are farther than those.
         """
         if s.dim() != 2 or len(s) < 2:
