@@ -277,7 +277,7 @@ class Procedure:
         moved = moved_by(s_obs, centre, alone, ratio * V)
         projected, covariance = self.projection(near[:, 0])
         wide = spread_of(covariance, V, torch.full_like(moved, num_obs), num_obs, self.num_obs)
-        unlike = self.outlyingness(s_obs)
+        unlike = self.outlyingness(s_obs, math.sqrt(ratio))
         statistics = torch.stack([moved, spoken.oddness, unlike], 1)
         return Examined(spoken, centre, spread, projected, wide, V, statistics)
 

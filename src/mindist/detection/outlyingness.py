@@ -91,8 +91,8 @@ class SummaryOutlyingness:
         made = cls(points, points[:, 0], floor, standardise.centre, whitener)
         return replace(made, reach=made._nearest(points)[0][:, -1])
 
-    def __call__(self, s: Tensor) -> Tensor:
-        """Return the statistic `(B,)`, float64, of summaries `(B, d_s)`.
+    def __call__(self, s: Tensor, noise: float = 1.0) -> Tensor:
+        """Return the statistic `(B,)`, float64, of summaries `(B, d_s)`, so many times as noisy.
 
         A summary that is itself among the simulated ones is its own nearest neighbour, and is left
         out of its neighbourhood.
@@ -107,7 +107,8 @@ class SummaryOutlyingness:
         reach, own = self.reach[near], distance[:, 0] <= SAME
         distance = torch.where(own, distance[:, -1], distance[:, -2])
         local = torch.where(own, reach[:, 1:].mean(1), reach[:, :-1].mean(1))
-        return (distance.clamp(min=self.floor) / local.clamp(min=self.floor)).log()
+        floor = noise * self.floor
+        return (distance.clamp(min=floor) / local.clamp(min=floor)).log()
 
     def _nearest(self, whitened: Tensor) -> tuple[Tensor, Tensor]:
         """Return distances `(B, k + 1)` to the nearest points, increasing, and their indices."""
