@@ -9,7 +9,7 @@ and how an observation looks to the model at a summary, as a residual
 (`mindist.adaptation.procedure`). For each observed dataset: sort its observations by what the model
 explains, let the summary function speak of those that are left, and compare what it says with the
 observed summary. Where the data are misspecified, query the posterior at the calibrated summary of
-what is left; where that does not look like the model either, at the minimum-distance summary
+what is left; where simulations have no summary like the observed one, at the minimum-distance one
 :math:`s^\star = \arg\min_s \|\mu(s) - \bar z\|^2` of the paper, or, where nothing says that the
 summary is wrong, at the observed one.
 """

@@ -3,8 +3,9 @@ r"""See an observation as the model at a summary sees it: as a residual.
 .. math:: \rho(x, s) = 3 \operatorname{asinh}\!\big( D(s)^{-1/2}\, T(s)\, (x - m(s)) / 3 \big)
 
 with the mean m, the unit lower-triangular T and the diagonal D of the modified Cholesky
-decomposition :math:`T \Sigma T^\top = D` of an observation's covariance given s. Each simulated
-dataset has its own mean and covariance; they are regressed on its summary. For a regression with a
+decomposition :math:`T \Sigma T^\top = D` of an observation's covariance given s; its numbers are
+transformed first where that makes them more like normal ones. Each simulated dataset has its own
+mean and covariance; they are regressed on its summary. For a regression with a
 random design the entries of T are linear in the coefficients, for a stationary series they are its
 partial regressions. The inverse hyperbolic sine leaves residuals of up to three standard deviations
 much as they are and brings far ones near enough for a kernel of one width.
