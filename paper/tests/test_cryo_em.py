@@ -13,11 +13,8 @@ from torch import Tensor
 from mindist_paper.tasks import CryoEMTask
 from mindist_paper.tasks import molecule as molecules
 from mindist_paper.tasks.cryo_em import image_statistics
-from mindist_paper.tasks.image_formation import CELLS_PER_SIGMA, Microscope, project, standardise
+from mindist_paper.tasks.image_formation import Microscope, standardise
 from mindist_paper.tasks.molecule import HSP90_VARIABLE, Molecule, hsp90, synthetic_chain
-
-CELL = 3.0 / CELLS_PER_SIGMA
-CENTRES = (torch.arange(32, dtype=torch.float64) - 15.5) * 4.0
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +31,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def exact_density(points: Tensor, sigma: Tensor, centres: Tensor = CENTRES) -> Tensor:
+def exact_density(points: Tensor, sigma: Tensor, centres: Tensor) -> Tensor:
     """The sum over atoms of Gaussians at the pixel centres, in float64, one image at a time."""
     images = []
     for (x, y), scale in zip(points.double(), sigma.double(), strict=True):
@@ -53,29 +50,6 @@ def exact_image(density: Tensor, defocus: float, b_factor: float) -> np.ndarray:
     return np.fft.ifft2(np.fft.fft2(density.numpy()) * ctf).real
 
 
-def largest_error(got: Tensor, exact: Tensor) -> float:
-    """The largest difference of a pixel, relative to the maximum of its image."""
-    error = (got.double() - exact).abs().amax((1, 2)) / exact.amax((1, 2))
-    return float(error.max())
-
-
-@pytest.mark.parametrize("sigma", [3.0, 3.5, 4.0])
-def test_one_atom_is_a_gaussian(sigma):
-    points = 80 * torch.rand(500, 2, 1, generator=seeded()) - 40
-    sigmas = torch.full((500,), sigma)
-    closed_form = exact_density(points, sigmas)
-    assert closed_form.amax() == pytest.approx(1 / (2 * math.pi * sigma**2), rel=1e-2)
-    assert largest_error(project(points, sigmas, CENTRES.float(), CELL), closed_form) < 2.5e-3
-
-
-def test_a_molecule_is_the_exact_sum_over_its_atoms(cryo, chain):
-    view, _ = cryo.microscope.draw(40, seeded())
-    points = view.rotation[:, :2] @ chain.coordinates[::10].repeat(20, 1, 1) + view.shift[..., None]
-    got = cryo.microscope.density(points, view.sigma)
-    assert got.dtype == torch.float32
-    assert largest_error(got, exact_density(points, view.sigma)) < 1e-3
-
-
 def test_rotations_have_the_uniform_law():
     view, _ = Microscope().draw(20_000, seeded(1))
     rotation = view.rotation.double()
@@ -85,9 +59,6 @@ def test_rotations_have_the_uniform_law():
     assert float(rotation.mean(0).abs().max()) < 4.5 * standard_error
     for entry in rotation.flatten(1).T:
         assert stats.kstest(entry.numpy(), stats.uniform(-1, 2).cdf).pvalue > 1e-3
-    trace = rotation.diagonal(dim1=1, dim2=2).sum(1)
-    angle = torch.acos(((trace - 1) / 2).clamp(-1, 1)).numpy()
-    assert stats.kstest(angle, lambda t: (t - np.sin(t)) / np.pi).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("padding", [1, 2])
@@ -201,10 +172,8 @@ def test_the_synthetic_chain_is_a_protein_sized_hinge(chain):
     rise = np.array([deviation(x[c], x[0]) for c in range(1, 20)])  # opens linearly to 10 Angstrom
     assert rise[-1] == pytest.approx(10, abs=1)
     np.testing.assert_allclose(rise, rise[-1] * np.arange(1, 20) / 19, atol=0.2)
-    distance = torch.cdist(x[19].T, x[19].T)  # and avoids itself
-    apart = distance[tuple(torch.triu_indices(1200, 1200, 2))]
-    assert float(apart.min()) > 1.5
-    assert CryoEMTask(synthetic_chain.__wrapped__()) == CryoEMTask(chain)
+    assert float(torch.nn.functional.pdist(x[19].T).min()) > 1.5  # and avoids itself
+    assert torch.equal(synthetic_chain.__wrapped__().coordinates, chain.coordinates)
 
 
 def test_a_molecule_of_ones_own(tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from mindist.tasks import GaussianTask
 from mindist_paper.evaluation import metrics
-from mindist_paper.evaluation.metrics import coverage, pooled_bandwidths, reference_mmd, rmse
+from mindist_paper.evaluation.metrics import coverage, reference_mmd, rmse
 
 LEVELS = (0.5, 0.8, 0.95)
 
@@ -38,14 +38,6 @@ def test_coverage_in_three_regimes(stretch):
         assert rate == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 2_000))
     with pytest.raises(ValueError, match="levels: expected numbers between 0 and 1, got"):
         coverage(torch.zeros(3, 1, 1), torch.zeros(1, 1), (0.5, 1.0))
-
-
-def test_pooled_bandwidths_come_from_the_mean_squared_distance():
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(9, 3, generator=generator), torch.randn(4, 3, generator=generator) + 2
-    mean_square = torch.nn.functional.pdist(torch.cat([x, y])).square().mean()
-    expected = [math.sqrt(m * float(mean_square) / 2) for m in (0.25, 0.5, 1, 2, 4)]
-    assert pooled_bandwidths(x, y) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow

@@ -163,19 +163,13 @@ def written(rows, tmp_path):
     drawn = figures.draw_figure(panels, rows, anchors=ANCHORS)
     _, svg = figures.save_png_and_svg(drawn, tmp_path / "figure")
     hostile = '<script>alert("1")</script> & "quotes"'
+    command = "mindist reproduce gaussian --profile smoke"
     section = page.Section(
-        name="gaussian",
-        title="Gaussian by ε",
-        shows=hostile,
-        source=hostile,
-        command="mindist reproduce gaussian --profile smoke",
-        figure=svg,
+        *("gaussian", "Gaussian by ε", hostile, hostile, command, svg),
         alt=figures.describe_figure(panels, rows) + hostile,
         tables=table.experiment_tables(panels, rows, ANCHORS),
-        verdict=hostile,
         losses=table.panel_losses(panels, rows)[0],
-        configuration={"task": hostile},
-        seconds=75,
+        **{"verdict": hostile, "configuration": {"task": hostile}, "seconds": 75},
     )
     other = page.Section(name='"odd" name', title=hostile)
     whole = page.Page([section, other], versions={"mindist": "0.1", hostile: hostile}, seconds=4000)

@@ -35,8 +35,8 @@ class Method(Protocol):
     def sample_batched(self, shape: Sequence[int], x: Array, *, seed: int | None = None) -> Tensor:
         """Return samples `(*shape, B, d_theta)` given datasets `(B, N, *event)`."""
 
-    def used_summary(self, x: Array) -> Tensor | None:
-        """Return the summaries `(B, d_s)` at which the posterior is queried, if there are any."""
+    def used_summary(self, x: Array) -> Tensor:
+        """Return the summaries `(B, d_s)` at which the posterior is queried."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,8 @@ class Simulations:
     def __post_init__(self) -> None:
         for name, value in {"x": self.x, "s": self.s}.items():
             if isinstance(value, Tensor) and len(value) != len(self.theta):
-                raise ValueError(
-                    f"{name}: expected one entry for each of the {len(self.theta)} parameters, "
-                    f"got {len(value)}. theta[i] and {name}[i] come from the same simulation."
-                )
+                what = f"one entry for each of the {len(self.theta)} parameters"
+                raise ValueError(f"{name}: expected {what}, got {len(value)}.")
 
     def datasets(self) -> Tensor:
         """Return all datasets `(M, N, *event)` in memory, which a summary network needs."""
@@ -177,8 +175,6 @@ def one_dataset(x: Array, event_shape: Sequence[int]) -> Tensor:
     """Return one checked dataset as a batch `(1, N, *event)`."""
     batch, _ = checks.observed(x, event_shape)
     if len(batch) != 1:
-        raise ValueError(
-            f"x: expected one dataset (N, *event) or (1, N, *event), got a batch of {len(batch)}, "
-            f"shape {tuple(batch.shape)}. Use sample_batched."
-        )
+        got = f"got a batch of {len(batch)}. Use sample_batched."
+        raise ValueError(f"x: expected one dataset (N, *event) or (1, N, *event), {got}")
     return batch

@@ -91,15 +91,13 @@ def train_pfn_posterior(task: Task, data: Simulations, options: Options) -> Neur
         raise ImportError("NPE-PFN needs TabPFN. Install it with: pip install 'mindist-paper[pfn]'")
     path = checkpoint_path(options).resolve()
     if not path.is_file():
-        raise FileNotFoundError(
-            f"checkpoint: expected a file with TabPFN's weights, got {path}, which does not exist. "
-            "`make tabpfn` (scripts/fetch_tabpfn.py) obtains one and checks it."
-        )
+        got = f"got {path}, which does not exist. `make tabpfn` obtains one and checks it"
+        raise FileNotFoundError(f"checkpoint: expected a file with TabPFN's weights, {got}.")
     summary = task.summary if options.npe is None else options.npe.summary
     s = data.summaries(summary, task_summary=options.npe is None)
     device = str(s.device)
     regressor = {"model_path": str(path), "n_estimators": 1, "softmax_temperature": 1.0}
-    regressor = {**regressor, "device": device}
+    regressor["device"] = device
     raw = {"z_score_theta": "none", "z_score_x": "none"}
     build: Any = posterior_nn("tabpfn", regressor_init_kwargs=regressor, **raw)
     own = {"device": device, "tracker": NoTracker(), "show_progress_bars": False}

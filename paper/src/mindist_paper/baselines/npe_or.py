@@ -40,11 +40,9 @@ class OutlierRemoval(SummaryQueries):
         inlier = self.inliers(x)
         empty = ~inlier.any(1)
         if empty.any():
-            checks.warn_user(
-                f"x: every observation of {int(empty.sum())} of {len(x)} datasets looks like an "
-                "outlier (the first is dataset "
-                f"{int(empty.nonzero()[0])}); all of them were kept there."
-            )
+            where = f"{int(empty.sum())} of {len(x)} datasets looks like an outlier"
+            first = f"(the first is dataset {int(empty.nonzero()[0])}); all were kept there"
+            checks.warn_user(f"x: every observation of {where} {first}.")
         return torch.stack([self._refilled(*row) for row in zip(x, inlier, strict=True)])
 
     def _refilled(self, x: Tensor, inlier: Tensor) -> Tensor:

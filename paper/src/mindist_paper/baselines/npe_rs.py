@@ -37,10 +37,8 @@ class RobustStatistics(SummaryQueries):
 def train_robust_statistics(task: Task, data: Simulations, options: Options) -> RobustStatistics:
     """Train jointly with the penalty, from a jointly trained NPE: the options', or a new one."""
     if options.x_obs is None:
-        raise ValueError(
-            "x_obs: NPE-RS is trained for the observed datasets; expected them as "
-            "Options(x_obs=...), of shape (B, N, *event), got None."
-        )
+        what = "expected Options(x_obs=...), of shape (B, N, *event), got None"
+        raise ValueError(f"x_obs: NPE-RS is trained for the observed datasets; {what}.")
     if not 0 <= options.penalty < math.inf:
         raise ValueError(f"penalty: expected lambda of at least 0, got {options.penalty}.")
     x_obs, _ = checks.observed(options.x_obs, task.event_shape, "x_obs")
@@ -58,10 +56,8 @@ def train_robust_statistics(task: Task, data: Simulations, options: Options) -> 
 def trainable_copy(npe: NeuralPosterior) -> tuple[nn.Module, Any]:
     """Copy the network behind a learned summary and the posterior over it, ready to be trained."""
     if not isinstance(npe.summary, EmbeddingSummary):
-        raise ValueError(
-            "npe: NPE-RS trains the summary; expected an NPE with a jointly learned one "
-            "(Options(learned_summary=True)), got one whose summary is a fixed function."
-        )
+        what = "expected an NPE of Options(learned_summary=True), got one with a fixed summary"
+        raise ValueError(f"npe: NPE-RS trains the summary; {what}.")
     summary = copy.deepcopy(npe.summary.net).requires_grad_(True)
     posterior = copy.deepcopy(npe.posterior)
     posterior.posterior_estimator.requires_grad_(True)

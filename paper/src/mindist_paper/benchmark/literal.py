@@ -126,29 +126,14 @@ def sbi_p_value(x_obs: Tensor, x: Tensor, num_shuffles: int = 1_000) -> float:
 
 def best_bare(rows: Tensor, weight: Tensor, threads: int) -> tuple[Run, str]:
     """Return the fastest multiply and cosine of rows `(n, D)` with `(D, K)`, and its name."""
-    ways = {
-        f"{name}, {chunk:,} rows at once": bare(rows, weight, chunk, threads)
-        for bare, name in ((_torch_bare, "torch"), (_numpy_bare, "numpy"))
-        for chunk in CHUNKS
-        if chunk < 2 * len(rows)
-    }
+    chunks = [chunk for chunk in CHUNKS if chunk < 2 * len(rows)]
+    ways = {f"{n:,} rows at once": _bare(rows, weight, n, threads) for n in chunks}
     best = {name: min(seconds_of(run) for _ in range(3)) for name, run in ways.items()}
     name = min(best, key=best.__getitem__)
     return ways[name], name
 
 
-def _torch_bare(rows: Tensor, weight: Tensor, chunk: int, threads: int) -> Run:
-    buffer = rows.new_empty(chunk, weight.shape[1])
-
-    def run() -> Tensor:
-        for part in rows.split(chunk):
-            waves = torch.mm(part, weight, out=buffer[: len(part)]).cos_()
-        return waves
-
-    return run
-
-
-def _numpy_bare(rows: Tensor, weight: Tensor, chunk: int, threads: int) -> Run:
+def _bare(rows: Tensor, weight: Tensor, chunk: int, threads: int) -> Run:
     data, matrix = rows.numpy(), weight.numpy()
     buffers = np.empty((threads, chunk, weight.shape[1]), data.dtype)
     firsts = range(0, len(data), chunk)

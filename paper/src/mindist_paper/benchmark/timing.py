@@ -42,10 +42,6 @@ class Times:
 
     seconds: Mapping[str, Sequence[float]]
 
-    def medians(self) -> dict[str, float]:
-        """Return the median of each contender."""
-        return {name: statistics.median(values) for name, values in self.seconds.items()}
-
     def ratio(self, slow: str, fast: str) -> tuple[float, float, float]:
         """Return how many times as long one takes as another: median, 5% and 95% quantiles."""
         ratios = np.divide(self.seconds[slow], self.seconds[fast])
@@ -135,8 +131,8 @@ def ratio_row(
     what: str, times: Times, slow: str, fast: str, claim: Claim | None = None, note: str = ""
 ) -> Row:
     """Return how many times as long one contender takes as another, with the times of all."""
-    ratio, seconds = times.ratio(slow, fast), times.medians()
-    return Row(what, f"{slow} / {fast}", *ratio, claim, seconds=seconds, note=note)
+    seconds = {name: statistics.median(values) for name, values in times.seconds.items()}
+    return Row(what, f"{slow} / {fast}", *times.ratio(slow, fast), claim, "", 1, seconds, note)
 
 
 at_least, at_most = partial(Claim, "at least"), partial(Claim, "at most")

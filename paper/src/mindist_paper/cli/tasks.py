@@ -41,13 +41,7 @@ def row(task: Any) -> list[str]:
 
 def values(task: Any) -> dict[str, Any]:
     """Return the same as JSON values, with the task's card."""
-    return {
-        "name": task.name,
-        "title": task.card.splitlines()[0],
-        "dim_theta": task.dim_theta,
-        "dim_summary": task.dim_summary,
-        "event_shape": list(task.event_shape),
-        "n_obs": task.num_obs,
-        "num_simulations": task.num_simulations,
-        "card": task.card,
-    }
+    sizes = {name: getattr(task, name) for name in ("dim_theta", "dim_summary", "num_simulations")}
+    shape = {"event_shape": list(task.event_shape), "n_obs": task.num_obs}
+    title = task.card.splitlines()[0]
+    return {"name": task.name, "title": title, **sizes, **shape, "card": task.card}

@@ -105,8 +105,6 @@ def _summaries(
         used, clean = task.summary(query), task.summary(data.x_clean)
     else:
         used = method.used_summary(query)
-        if used is None:
-            return {"summary_distance": math.nan, "summary_distance_standardised": math.nan}
         robust = isinstance(method, MinimumDistanceMethod)
         summary = method.posterior.mds.summary if robust else method.summary
         with torch.no_grad():
@@ -140,10 +138,7 @@ def draw(task: Task, method: Any, x: Tensor, num_samples: int, seed: int) -> Dra
     if method is None:
         exact: Any = getattr(task, "posterior", None)
         if exact is None:
-            raise ValueError(
-                "method: 'exact' needs a task with an exact posterior (gaussian, gaussian_factor), "
-                f"got {task.name}."
-            )
+            raise ValueError(f"'exact' needs a task with an exact posterior, got {task.name}.")
         with seeded(seed):
             return Draws(exact(x).sample((num_samples,)), all_inside)
     if isinstance(method, MinimumDistanceMethod):

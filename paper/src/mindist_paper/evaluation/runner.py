@@ -26,7 +26,6 @@ from mindist_paper.evaluation.measure import measure
 from mindist_paper.evaluation.store import KEPT, Store
 from mindist_paper.evaluation.trained import get_method, get_npe, get_reference
 
-MAX_LISTED = 20
 # Cost of one simulation in training, relative to NPE: which jobs to begin with, nothing more.
 COSTS = {"npe-rs": 3.0, "mds-dec": 8.0, "mds-kl": 8.0, "nnpe": 1.0}
 PFN_COST = 1_000.0  # of one test dataset
@@ -145,9 +144,7 @@ def _measurements(cells: Sequence[Cell]) -> list[Job]:
 
 
 def _failed(cells: Sequence[Cell], failures: dict[str, str], total: int) -> FailedCellsError:
-    lines = [f"  {cell}: {failures[cell.address]}" for cell in cells[:MAX_LISTED]]
-    if len(cells) > MAX_LISTED:
-        lines.append(f"  and {len(cells) - MAX_LISTED} more")
+    lines = [f"  {cell}: {failures[cell.address]}" for cell in cells]
     head = f"{len(cells)} of {total} cells failed; the others are stored:"
     return FailedCellsError("\n".join([head, *lines]))
 

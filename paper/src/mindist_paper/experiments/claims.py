@@ -79,16 +79,13 @@ def findings(rows: Rows, claim: Claim) -> list[Finding]:
     """Return a finding for each setting at which both methods have rows."""
     chosen = select(rows, claim.where)
     points = summarise(chosen, claim.metric, claim.by)
-    if claim.first not in points or claim.second not in points:
-        return []
-    first, second = ({p.at: p.mean for p in points[m]} for m in (claim.first, claim.second))
+    names = (claim.first, claim.second)
+    first, second = ({p.at: p.mean for p in points.get(m, ())} for m in names)
     found = []
     for at in first:
         asked = claim.at is None or any(math.isclose(at, v, abs_tol=1e-9) for v in claim.at)
         if at in second and asked:
-            difference, error = paired_difference(
-                chosen, claim.metric, claim.by, at, claim.first, claim.second
-            )
+            difference, error = paired_difference(chosen, claim.metric, claim.by, at, *names)
             outcome = _outcome(claim.relation, difference, error, second[at])
             found.append(Finding(at, first[at], second[at], outcome))
     return found
@@ -238,12 +235,11 @@ def median_bandwidth(rows: Rows) -> str:
         means = errors.mean()
         best, median = means.idxmin(), known[1.0]
         excess = errors[median] - 1.1 * errors[best]
-        word = "undecided whether"
+        word, verb = "undecided whether", "is"
         if float(excess.mean()) <= 0:
-            word = "agrees with"
+            word, verb = "agrees with", "being"
         elif float(excess.mean()) > DECIDED * float(excess.std()) / len(excess) ** 0.5:
-            word = "disagrees with"
-        verb = "is" if word == "undecided whether" else "being"
+            word, verb = "disagrees with", "being"
         lines.append(
             f"{label(str(method))}: RMSE {means[median]:.3g} at the median, best {means[best]:.3g} "
             f"at {best:g} times it: {word} the median {verb} a reliable choice (within a tenth of "
@@ -258,15 +254,10 @@ def linearised(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any
     return ratio + (first - ratio * second) / second.mean()
 
 
-def pairs(rows: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
-    """Return the RMSE of two methods by seed and dataset; NaN where it is not finite."""
-    wide = rows.pivot(index=PAIR, columns="method", values="rmse")
-    return wide.reindex(columns=[first, second]).replace([math.inf, -math.inf], math.nan)
-
-
 def ratio(rows: pd.DataFrame, first: str, second: str) -> tuple[float, float]:
     """Return the ratio of the RMSE of two methods at one setting, and its standard error."""
-    both = pairs(rows, first, second).dropna().groupby("dataset").mean()
+    wide = rows.pivot(index=PAIR, columns="method", values="rmse").reindex(columns=[first, second])
+    both = wide[np.isfinite(wide).all(axis=1)].groupby("dataset").mean()
     if both.empty:
         return math.nan, math.nan
     values = linearised(both[first].to_numpy(), both[second].to_numpy())

@@ -181,11 +181,7 @@ ENTRIES = (
         prepare=best_penalty,
         panels=[
             *panels(["reference_mmd", "rmse", "predictive_mmd", "coverage"]),
-            Panel(
-                "posterior",
-                title="Posteriors of four datasets, ε = 0.2",
-                where={"epsilon": SHOWN_EPSILON, "delta": 3.0, "seed": 0},
-            ),
+            Panel("posterior", title="Posteriors of four datasets, ε = 0.2"),
         ],
         notes=[profiles.NNPE_NOTE, ROBUST_NOTE],
         minutes=(0.3, 3.3, 74),

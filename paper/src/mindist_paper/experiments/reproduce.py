@@ -39,18 +39,7 @@ from mindist_paper.report import figures, page, table
 from mindist_paper.report.statistics import Panel
 
 MARKER = "mindist-reproduce.json"
-LIBRARIES = [
-    "mindist",
-    "torch",
-    "sbi",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "zuko",
-    "pandas",
-    "matplotlib",
-    "tabpfn",
-]
+LIBRARIES = "mindist torch sbi numpy scipy scikit-learn zuko pandas matplotlib tabpfn"
 MOLECULES = {"hsp90": "HSP90", "synthetic": "synthetic chain"}
 SHOWN_METHODS = ("npe", "mds-rf", "mds", "oracle")  # whose posteriors are drawn
 PARAMETERS = {
@@ -130,25 +119,14 @@ def claim(folder: Path, profile: str) -> None:
     if marker.is_file():
         found = read_json(marker)
         if not isinstance(found, dict) or found.get("kind") != mine["kind"]:
-            raise OutputError(
-                f"--out: {marker} is damaged. If {folder} holds results of mindist, delete this "
-                "one file to go on with them; else choose another folder."
-            )
-        if found.get("results") != RESULTS_VERSION:
-            raise OutputError(
-                f"--out: {folder} holds results of version {found.get('results')}, this mindist "
-                f"computes version {RESULTS_VERSION}, whose files differ. Choose another folder."
-            )
-        if found.get("profile") != profile:
-            raise OutputError(
-                f"--out: {folder} holds results of the profile '{found.get('profile')}', not "
-                f"'{profile}'. Choose another folder, or give --profile {found.get('profile')}."
-            )
+            raise OutputError(f"--out: {marker} is damaged. Delete it to go on in its folder.")
+        for name, words in {"results": "of version", "profile": "of the profile"}.items():
+            if found.get(name) != mine[name]:
+                got = f"{folder} holds results {words} {found.get(name)}, not {mine[name]}"
+                raise OutputError(f"--out: {got}. Choose another folder.")
     elif folder.is_dir() and any(folder.iterdir()):
-        raise OutputError(
-            f"--out: {folder} is not empty and was not made by mindist (no {MARKER}). Choose a new "
-            "or an empty folder."
-        )
+        why = f"{folder} is not empty and was not made by mindist (no {MARKER})"
+        raise OutputError(f"--out: {why}. Choose a new or an empty folder.")
     else:
         write(marker, as_json(mine))
 
@@ -334,7 +312,7 @@ def configuration(
         "recipes": different([cell.recipe for cell in cells]),
         "tests": different([cell.test for cell in cells]),
         "theorem_sizes": asdict(THEOREM_SIZES[request.profile]) if not cells else None,
-        "versions": versions(LIBRARIES),
+        "versions": versions(LIBRARIES.split()),
     }
 
 
@@ -375,7 +353,7 @@ def whole_page(request: Request, results: Sequence[Result]) -> page.Page:
     }
     sections = [result.section for result in results]
     seconds = sum(section.seconds or 0.0 for section in sections)
-    return page.Page(sections, versions(LIBRARIES), seconds, facts)
+    return page.Page(sections, versions(LIBRARIES.split()), seconds, facts)
 
 
 def sizes_in_words(profile: str) -> str:

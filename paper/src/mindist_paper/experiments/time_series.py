@@ -26,8 +26,7 @@ STARTS: dict[str, list[str | list[float]]] = {
 METRICS = ("rmse", "predictive_mmd", "summary_distance_standardised")
 SHOWS = "all methods by epsilon: RMSE, predictive MMD, distance of the summary, coverage"
 SCALE_NOTE = "Distances of summaries are in standard deviations of simulated ones."
-SHOWN = {"epsilon": profiles.SHOWN_EPSILON, "seed": 0}
-FOUR = Panel("posterior", title="Posteriors of four datasets, ε = 0.2", where=SHOWN)
+FOUR = Panel("posterior", title="Posteriors of four datasets, ε = 0.2")
 DATA = Panel("trajectories", title="Clean and contaminated trajectories of one dataset")
 # Read off the paper's figure by an independent reproduction.
 CRYO_EM_ANCHORS = {

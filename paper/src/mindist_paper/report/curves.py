@@ -12,10 +12,9 @@ from mindist_paper.report.style import metric_label, quantity_label, series_styl
 
 PUBLISHED = "published value"  # Legend entry of the hollow markers
 # Columns that the paper spaces by factors
-LOGARITHMIC = ("num_obs", "dim", "bandwidth", "num_simulations", "outlier", "small_epsilon")
+LOGARITHMIC = ("num_obs", "dim", "bandwidth", "outlier", "small_epsilon")
 SPREAD = 0.5  # share of the smallest gap between settings over which error bars stand side by side
 CLOSEST_TICKS = 0.115  # ticks nearer than this share of the axis have no label
-MOST_LETTERS, SLANTED = 30, {"rotation": 30, "ha": "right"}  # more letters stand at an angle
 FEWEST_DECADES = 2.0  # a log axis with fewer is labelled between the powers of ten as well
 MOST_DECADES = 9  # below the largest mean of a log axis: what is smaller is as good as 0
 ALPHA = 0.05  # the level of the test in the paper (section 3)
@@ -26,18 +25,12 @@ NOMINAL: Mapping[str, Any] = {**LINE, "linestyle": (0, (4, 3))}
 
 
 class Horizontal:
-    """Where settings stand on a horizontal axis: numbers at their value, words side by side."""
+    """Where settings, which are numbers, stand on a horizontal axis."""
 
     def __init__(self, by: str, settings: Iterable[Any]) -> None:
-        settings = list(dict.fromkeys(settings))
-        self.ordered = all(isinstance(at, int | float | np.number) for at in settings)
-        settings = sorted(settings) if self.ordered else settings
-        self.log = bool(self.ordered and by in LOGARITHMIC and settings and settings[0] > 0)
-        places = settings if self.ordered else range(len(settings))
-        self.places = {
-            at: math.log(place) if self.log else float(place)
-            for at, place in zip(settings, places, strict=True)
-        }
+        settings = sorted(set(settings))
+        self.log = bool(by in LOGARITHMIC and settings and settings[0] > 0)
+        self.places = {at: math.log(at) if self.log else float(at) for at in settings}
 
     def at(self, setting: Any, offset: float = 0.0) -> float:
         """Return the coordinate of a setting, moved sideways."""
@@ -68,8 +61,7 @@ class Horizontal:
         # A setting that few lines have may stand outside their range.
         low, high = axes.get_xlim()
         axes.set_xlim(min(low, ticks[0]), max(high, ticks[-1]))
-        crowded = not self.ordered and sum(map(len, labels)) > MOST_LETTERS
-        axes.set_xticklabels(labels, **(SLANTED if crowded else {}))
+        axes.set_xticklabels(labels)
 
 
 def plot_curves(
@@ -129,7 +121,7 @@ def _plot_points(
             [p.mean for p in own],
             yerr=np.nan_to_num(np.maximum(bars, 0.0)),  # one dataset has no standard error
             marker=style.marker,
-            linestyle=style.line if horizontal.ordered else "none",
+            linestyle=style.line,
             elinewidth=1.3,
             **look,
         )

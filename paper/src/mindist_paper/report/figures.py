@@ -244,13 +244,9 @@ def _add_legend(figure: Figure, columns: int) -> None:
     if handles:
         widest = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, handles))
         fitting = max(1, int(figure.get_figwidth() / widest))
-        look: dict[str, Any] = {
-            "loc": "outside lower center",
-            "frameon": False,
-            "handlelength": 3.2,
-        }
-        ncols = min(len(handles), max(columns, 2), fitting)
-        figure.legend(handles.values(), handles.keys(), ncols=ncols, **look)
+        look: dict[str, Any] = {"loc": "outside lower center", "frameon": False}
+        look |= {"handlelength": 3.2, "ncols": min(len(handles), max(columns, 2), fitting)}
+        figure.legend(handles.values(), handles.keys(), **look)
 
 
 def _freeze_layout(figure: Figure) -> None:

@@ -30,7 +30,7 @@ class Panel:
     """One pair of axes: a column of the rows against another, a line for each method."""
 
     metric: str  # The column on the vertical axis, or one of the names above
-    by: str = "epsilon"  # the column on the horizontal axis; words stand side by side
+    by: str = "epsilon"  # the column on the horizontal axis, of numbers
     title: str = ""  # Title above the axes
     where: Mapping[str, Any] = field(default_factory=dict)  # only rows with these values
     log: bool = False  # Whether the vertical axis is logarithmic

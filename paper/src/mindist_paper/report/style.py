@@ -1,6 +1,5 @@
 """One colour, one marker and one name for each method, metric and setting of the paper."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, starmap
@@ -92,10 +91,6 @@ QUANTITIES = {
     "alpha": ("level of the test", "α"),
     "outlier": ("position of the outlier", ""),
     "small_epsilon": ("contaminated fraction", "ε"),
-    "num_simulations": ("training datasets", "M"),
-    "case": ("contamination", ""),
-    "variant": ("", ""),
-    "task_name": ("", ""),
 }
 
 
@@ -117,16 +112,8 @@ def setting(by: str, value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Return a value without trailing zeros, and JSON options as words."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:.6g}"
-    value = str(value)
-    if value.startswith("{"):
-        options = json.loads(value)
-        return ", ".join(f"{k.replace('_', ' ')} {text(v)}" for k, v in options.items()) or "–"
-    return str(value)
+    """Return a value, a number without trailing zeros."""
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
 
 
 def capital(words: str) -> str:

@@ -155,9 +155,8 @@ def find_losses(rows: Rows, metric: str, by: str = "epsilon") -> tuple[dict[str,
             if baseline in (*style.OURS, *style.REFERENCES):
                 continue
             for at in (at for at in settings[method] if at in settings[baseline]):
-                difference, error = statistics.paired_difference(
-                    rows, metric, by, at, method, baseline
-                )
+                pair = (at, method, baseline)
+                difference, error = statistics.paired_difference(rows, metric, by, *pair)
                 compared[method] += math.isfinite(error)  # one dataset says nothing
                 if difference > BEYOND * error:
                     lost.append(Loss(method, baseline, at, difference, error))
@@ -204,17 +203,13 @@ def loss_table(panel: Panel, lost: Sequence[Loss]) -> Table:
     """Return all losses of a panel, a column for each setting."""
     settings = list(Horizontal(panel.by, [loss.at for loss in lost]).places)
     found = {(loss.method, loss.baseline, loss.at): str(loss) for loss in lost}
-    body = [
-        [
-            Entry(f"{method_style(method).label} to {method_style(baseline).label}"),
-            *(Entry(found.get((method, baseline, at), "")) for at in settings),
-        ]
-        for method, baseline in dict.fromkeys((loss.method, loss.baseline) for loss in lost)
-    ]
-    note = (
-        "Mean difference on the same datasets ± its standard error, where it is above "
-        f"{BEYOND:g} of them."
-    )
+    body = []
+    for first, second in dict.fromkeys((loss.method, loss.baseline) for loss in lost):
+        name = f"{method_style(first).label} to {method_style(second).label}"
+        differences = [found.get((first, second, at), "") for at in settings]
+        body.append([Entry(name), *map(Entry, differences)])
+    of = f"where it is above {BEYOND:g} of them"
+    note = f"Mean difference on the same datasets ± its standard error, {of}."
     title = f" ({panel.title})" if panel.title else ""
     header = ["loses", *(setting(panel.by, at) for at in settings)]
     return Table(f"Lost in {metric_label(panel.metric)}{title}", header, body, (note,))

@@ -168,8 +168,5 @@ def share_out(points: Tensor, cell: float) -> tuple[Tensor, Tensor]:
 def interval(value: tuple[float, float], name: str) -> tuple[float, float]:
     """Return the ends of an interval of positive numbers."""
     if len(value) != 2 or not 0 < value[0] <= value[1] < math.inf:
-        raise ValueError(
-            f"{name}: expected the ends (low, high) of an interval with 0 < low <= high, got "
-            f"{value}. A fixed value v is (v, v)."
-        )
+        raise ValueError(f"{name}: expected the ends of an interval, 0 < low <= high, got {value}.")
     return value

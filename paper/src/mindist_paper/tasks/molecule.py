@@ -37,14 +37,6 @@ class Molecule:
     def __post_init__(self) -> None:
         checked_coordinates(self.coordinates)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Molecule):
-            return NotImplemented
-        return self.name == other.name and torch.equal(self.coordinates, other.coordinates)
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.coordinates.shape))
-
     @property
     def num_conformations(self) -> int:
         """Number of conformations, C."""
@@ -62,11 +54,8 @@ class Molecule:
         try:
             coordinates = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # whatever torch meets in a file that is not its own
-            raise ValueError(
-                f"path: expected a file that torch.save wrote from one tensor, got {path}, which "
-                f"torch.load cannot read ({type(error).__name__}). Save the coordinates with "
-                "torch.save(coordinates, path)."
-            ) from error
+            why = f"got {path}, which torch.load cannot read ({type(error).__name__})"
+            raise ValueError(f"path: expected a file that torch.save wrote, {why}.") from error
         coordinates = checked_coordinates(coordinates, f"path ({path})")
         return cls(path.stem if name is None else name, coordinates.float())
 
@@ -79,18 +68,15 @@ def hsp90(path: str | os.PathLike[str] | None = None) -> Molecule:
     if digest != HSP90_SHA256:
         raise ValueError(
             f"path: expected the HSP90 file of cryoSBI, with SHA-256 {HSP90_SHA256}, got {file} "
-            f"with SHA-256 {digest}. Fetch it again from {HSP90_URL}, or load a molecule of your "
-            "own with Molecule.load(path)."
+            f"with SHA-256 {digest}. Fetch it again from {HSP90_URL}."
         )
     return Molecule.load(file, "HSP90")  # the hash vouches for its shape
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
     if not Path(path).is_file():
-        raise ValueError(
-            f"path: expected a file with coordinates, got {os.fspath(path)!r}, which is not a "
-            f"file. Check the argument and the environment variable {HSP90_VARIABLE}."
-        )
+        got = f"got {os.fspath(path)!r}. Check the path, or {HSP90_VARIABLE}"
+        raise ValueError(f"path: expected a file with coordinates, {got}.")
     return Path(path)
 
 
@@ -98,17 +84,12 @@ def _download() -> Path:
     import pooch  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     try:
-        found = pooch.retrieve(
-            HSP90_URL,
-            known_hash=f"sha256:{HSP90_SHA256}",
-            fname="hsp90_models.pt",
-            path=pooch.os_cache("mindist"),
-        )
+        where = {"fname": "hsp90_models.pt", "path": pooch.os_cache("mindist")}
+        found = pooch.retrieve(HSP90_URL, known_hash=f"sha256:{HSP90_SHA256}", **where)
     except Exception as error:  # no network, a proxy, a moved file, a changed hash
         raise OSError(
             f"Could not download HSP90 from {HSP90_URL} ({error}). Fetch the file on another "
-            f"machine and pass its path, or set {HSP90_VARIABLE} to it; synthetic_chain() needs "
-            "no file."
+            f"machine and pass its path, or set {HSP90_VARIABLE}; synthetic_chain() needs none."
         ) from error
     return Path(found)
 
@@ -123,13 +104,11 @@ CLEARANCE = 4.4  # Angstrom that a bead keeps from the others where it can
 
 
 @cache
-def synthetic_chain(num_conformations: int = 20) -> Molecule:
+def synthetic_chain() -> Molecule:
     """Build a hinged chain of 1,200 beads: two globular arms on a core that open like a V."""
-    if num_conformations < 2:
-        raise ValueError(f"num_conformations: expected at least 2, got {num_conformations}.")
     beads = _walk()
     frames = []
-    for turn in torch.linspace(0, math.radians(OPENING), num_conformations, dtype=torch.float64):
+    for turn in torch.linspace(0, math.radians(OPENING), 20, dtype=torch.float64):
         left, core, right = beads.split(BEADS)
         left = _turn(left, core[0], -turn)
         right = _turn(right, core[-1], turn)
@@ -176,15 +155,9 @@ def checked_coordinates(value: Any, name: str = "coordinates") -> Tensor:
     """Return positions `(C, 3, A)` of the atoms of a molecule in its conformations."""
     if not isinstance(value, Tensor) or value.dim() != 3 or value.shape[1] != 3:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(
-            f"{name}: expected one tensor of shape (C, 3, A), C conformations of A atoms with x, "
-            f"y, z in Angstrom, got {got}. Stack the conformations along a first axis, and "
-            "transpose them if the atoms come before x, y, z."
-        )
+        what = "C conformations of A atoms with x, y, z in Angstrom"
+        raise ValueError(f"{name}: expected one tensor of shape (C, 3, A), {what}, got {got}.")
     if not value.numel() or not torch.isfinite(value).all():
-        raise ValueError(
-            f"{name}: expected at least one atom and finite coordinates, got shape "
-            f"{tuple(value.shape)} with NaN, infinite or no values. Drop such atoms from all "
-            "conformations."
-        )
+        got = f"shape {tuple(value.shape)} with NaN, infinite or no values"
+        raise ValueError(f"{name}: expected atoms with finite coordinates, got {got}.")
     return value

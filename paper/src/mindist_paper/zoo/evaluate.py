@@ -119,9 +119,8 @@ def asked(posterior: RobustPosterior, x: Tensor) -> Tensor:
     """Return the summaries over which the robust posterior averages, `(B, J, d_s)`."""
     found = posterior.conditions(x)
     s = found.s[:, None]
-    return (
-        torch.where(found.uncertain[:, None, None], found.around, s) if found.uncertain.any() else s
-    )
+    uncertain = found.uncertain[:, None, None]
+    return torch.where(uncertain, found.around, s) if uncertain.any() else s
 
 
 def ratios(plain: Array, mindist: Array, clean: Array) -> dict[str, float]:

@@ -13,22 +13,13 @@ from functools import lru_cache, partial
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor, nn
 
-from mindist_paper.zoo.cases import (
-    Array,
-    Bad,
-    Case,
-    Draw,
-    Generator,
-    Model,
-    away,
-    constant,
-    copies,
-    twists,
-)
+from mindist_paper.zoo.cases import Array, Bad, Case, Draw, Model, away, constant, copies, twists
 
 Statistic = Callable[[Tensor], Tensor]
+Curve = Callable[[Array, Array], Array]  # parameters and covariates to means, or to a part of them
 LEAST = 1e-6  # variances and positive observations below this count as this, so that logs exist
 
 # ------------------------------------------------------------------------ priors, noise, summaries
@@ -82,20 +73,23 @@ def quantiles(num: int) -> Statistic:
     return lambda x: torch.quantile(x[..., 0], levels.to(x), dim=1).T
 
 
-# ------------------------------------------------------------------------ lines
-
-
 def line(sd: float | None = None, num_covariates: int = 1) -> Draw:
     """Draw covariates and a response; the log noise sd is the last parameter where sd is None."""
 
     def draw(theta: Array, num_obs: int, rng: Generator, twist: str) -> Array:
         shape = (len(theta), num_obs, num_covariates)
         covariates = rng.standard_normal(shape) + (twist == "covariates + 1")
-        y = theta[:, :1] + (covariates * theta[:, None, 1 : 1 + num_covariates]).sum(-1)
+        y = theta[:, :1] + slope(theta, covariates)
         y = y + noise_sd(theta, sd) * noise(rng, shape[:2], twist)
         return np.concatenate([covariates, y[..., None]], -1)
 
     return draw
+
+
+def slope(theta: Array, covariates: Array) -> Array:
+    """Return what covariates `(B, N, d)` add to the intercept, the first parameter."""
+    added: Array = (covariates * theta[:, None, 1 : 1 + covariates.shape[2]]).sum(-1)
+    return added
 
 
 def noise_sd(theta: Array, sd: float | None) -> Array:
@@ -114,7 +108,7 @@ def least_squares(x: Tensor, *, scale: bool = False) -> Tensor:
     return torch.cat(parts, 1).float()
 
 
-def line_cases(sd: float | None = None) -> tuple[Case, ...]:
+def line_cases(sd: float | None = None, mean: Curve = slope) -> tuple[Case, ...]:
     """Return responses shifted in units of the noise, leverage points, copies, and twists."""
 
     def moved(low: float, high: float, covariate: float | None = None, sign: int = 1) -> Bad:
@@ -122,7 +116,7 @@ def line_cases(sd: float | None = None) -> tuple[Case, ...]:
             y = x.copy()
             if covariate is not None:
                 y[..., :-1] = rng.normal(covariate, 0.2, y[..., :-1].shape)
-                y[..., -1] += ((y - x)[..., :-1] * theta[:, None, 1 : x.shape[2]]).sum(-1)
+                y[..., -1] += mean(theta, y[..., :-1]) - mean(theta, x[..., :-1])
             shift = rng.uniform(low, high, x.shape[:2]) * rng.choice((sign, 1), x.shape[:2])
             y[..., -1] += noise_sd(theta, sd) * shift
             return y
@@ -138,9 +132,6 @@ def line_cases(sd: float | None = None) -> tuple[Case, ...]:
         Case("copies of one", 0.15, copies),
         *twists("covariates + 1", "laplace", *["variance"] * (sd is not None)),
     )
-
-
-# ------------------------------------------------------------------------ locations and scales
 
 
 def location(sd: float = 1.0, family: str = "normal") -> Draw:
@@ -171,9 +162,6 @@ def correlation(x: Tensor) -> Tensor:
     squares = x.square().sum(1).prod(-1).clamp_min(LEAST)
     rho = x.prod(-1).sum(1) / squares.sqrt()
     return torch.atanh(rho.clamp(-0.999, 0.999))[:, None]
-
-
-# ------------------------------------------------------------------------ positive values, counts
 
 
 def multiplier(shape: Array, size: tuple[int, ...], rng: Generator, twist: str) -> Array:
@@ -221,8 +209,6 @@ def items(theta: Array, num_obs: int, rng: Generator, twist: str) -> Array:
     logit = np.exp(theta[:, 1:, None]) * (ability[..., None] - np.linspace(-1.5, 1.5, 8))
     return rng.random(logit.shape) < 1 / (1 + np.exp(-logit))
 
-
-# ------------------------------------------------------------------------ many coordinates
 
 UNITS = 10 ** np.linspace(-2, 2, 20)
 

@@ -16,9 +16,11 @@ import numpy as np
 from scipy.stats import binom
 
 from mindist_paper.zoo.evaluate import Settings, evaluate
+from mindist_paper.zoo.judges import JUDGES
 from mindist_paper.zoo.models import MODELS
 
 Record = Mapping[str, Any]
+KNOWN = MODELS | JUDGES  # developed on, and judged on
 COLUMNS = "model|case|ε|plain NPE|mindist|against plain|plain covers|covers|detected"
 SIZE_COLUMNS = "model|size|largest in a tenth|outer fiftieths|clean error (prior sd)|seconds"
 # How much each profile of `mindist reproduce` computes
@@ -37,16 +39,16 @@ def run_zoo(
     tell: Callable[[str], None] = print,
 ) -> list[str]:
     """Evaluate models into a folder, write the table of all, and return the verdict."""
-    unknown = sorted(set(names) - set(MODELS))
+    unknown = sorted(set(names) - set(KNOWN))
     if unknown:
-        raise ValueError(f"models: expected some of {', '.join(MODELS)}, got {', '.join(unknown)}.")
+        raise ValueError(f"models: expected some of {', '.join(KNOWN)}, got {', '.join(unknown)}.")
     out.mkdir(parents=True, exist_ok=True)
     records = []
     for name in names:
         path = out / f"{name}.json"
         record = _read(path, settings)
         if record is None:
-            record = evaluate(MODELS[name], settings)
+            record = evaluate(KNOWN[name], settings)
             part = path.with_suffix(".part")
             part.write_text(json.dumps(record, indent=1), encoding="utf-8")
             part.replace(path)
