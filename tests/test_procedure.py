@@ -14,7 +14,7 @@ from mindist.adaptation.calibration import COLLINEAR, HARMLESS, Calibration, mov
 from mindist.adaptation.procedure import STATISTICS
 from mindist.adaptation.sorting import CUT, Sorter
 from mindist.adaptation.speaking import Speaker, systematic
-from mindist.detection import SummaryOutlyingness
+from mindist.detection import Misfit, SummaryOutlyingness
 from mindist.features import residuals
 from mindist.features.residuals import Regression, Residuals
 from mindist.summarise import Summariser
@@ -151,10 +151,10 @@ def test_about_a_thousandth_of_clean_observations_are_out(sorter):
 def test_a_gross_value_is_out_however_large(sorter):
     x = normal(4, 100, 1)
     x[:, 0] = torch.tensor([8.0, -20.0, 1e6, -1e30])[:, None]
-    found = sorter(x, torch.zeros(4, 1).double(), distance=True)
+    found = sorter(x, torch.zeros(4, 1).double())
     assert not found.weights[:, 0].any()
     assert (found.weights[:, 1:] > 0.5).double().mean() > 0.98
-    assert found.distance.isfinite().all()
+    assert found.rho.isfinite().all()
 
 
 def test_copies_inside_the_support_lose_most_of_their_weight(sorter):
@@ -167,10 +167,20 @@ def test_copies_inside_the_support_lose_most_of_their_weight(sorter):
     assert weights[:, 20:][~near].mean() > 0.95
 
 
-def test_data_from_the_model_are_nearer_to_it_than_wider_ones(sorter):
-    x, zero = normal(100, 100, 1, seed=6), torch.zeros(100, 1).double()
-    own = sorter(x, zero, distance=True).distance
-    assert sorter(1.5 * x, zero, distance=True).distance.median() > 2 * own.median()
+def test_the_misfit_of_other_data_from_the_model_is_that_of_the_null(sorter):
+    """Mean 0 and within the null for data from the model; far beyond for wider and odd ones."""
+    theta = uniform(1_000, 1, low=-2, high=2, seed=8)
+    rho = sorter.residuals(theta[:, None] + normal(1_000, 100, 1, seed=9), theta)
+    misfit, null = Misfit.of(rho, theta)
+    assert null.mean(0).abs().max() < 0.1  # LOO regressions of log distances have no bias
+    zero = torch.zeros(200, 1).double()
+    x = normal(200, 100, 1, seed=6)
+    fresh = misfit(sorter.residuals(x, zero), torch.ones(200, 100), zero)
+    for own, other in zip(null.T, fresh.T, strict=True):
+        # Kolmogorov and Smirnov's 99.9% limit of 200 against 1,000.
+        assert stats.ks_2samp(own, other).pvalue > 1e-3
+    wide = misfit(sorter.residuals(1.5 * x, zero), torch.ones(200, 100), zero)
+    assert (wide.median(0).values > null.quantile(0.99, dim=0)).all()
 
 
 # ------------------------------------------------------------------------------ speaking

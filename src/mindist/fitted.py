@@ -68,26 +68,32 @@ class Fitted:
         """The bank of simulations."""
         return self.wide.bank
 
+    def sorts(self, x: Tensor) -> bool:
+        """Return whether sorting was learned, and there are observations enough to sort."""
+        return self.procedure is not None and self.noise is not None and x.shape[1] >= FEWEST
+
+    def statistics(self, x: Tensor, s: Tensor) -> Tensor:
+        """Return the statistics `(B, 3)` of the detection, of datasets that can be sorted."""
+        assert self.procedure is not None
+        return self.procedure.statistics(x, s, self.embedding, self.summarise)
+
     @torch.no_grad()
     def examine(
-        self, x: Tensor, s: Tensor, z_bar: Tensor, options: Search | None = None
-    ) -> Examined | None:
-        """Sort, speak and project datasets `(B, N, *event)`.
+        self, x: Tensor, s: Tensor, z_bar: Tensor, statistics: Tensor, options: Search
+    ) -> Examined:
+        """Sort, speak and project datasets `(B, N, *event)` that can be sorted."""
+        assert self.procedure is not None
+        assert self.noise is not None
+        near = projections(self.wide, z_bar, options)
+        return self.procedure(x, s, near, statistics, self.embedding, self.summarise, self.noise)
 
-        None where that was not learned, or where there are too few observations to sort.
-        """
-        if self.procedure is None or self.noise is None or not len(x) or x.shape[1] < FEWEST:
-            return None
-        near = projections(self.wide, z_bar, options or Search())
-        return self.procedure(x, s, near, self.embedding, self.summarise, self.noise)
-
-    def p_values(self, x: Tensor, options: Search | None = None) -> dict[str, Tensor]:
+    def p_values(self, x: Tensor) -> dict[str, Tensor]:
         """Return p-values `(B,)` of each statistic alone, of datasets `(B, N, *event)`."""
-        s, z_bar = self.summarise(x), self.embedding.mean(x)
-        found = self.examine(x, s, z_bar, options)
-        if found is not None and self.procedure is not None:
-            return self.procedure.p_values(found)
-        distance = (z_bar.double() - self.wide.decode(s)).square().sum(1)
+        s = self.summarise(x)
+        if self.procedure is not None and self.sorts(x):
+            test = self.procedure.test
+            return dict(zip(test.names, test.p_values(self.statistics(x, s)).T, strict=True))
+        distance = (self.embedding.mean(x).double() - self.wide.decode(s)).square().sum(1)
         return {"distance": self.null.p_value(distance, x.shape[1])}
 
     def state(self) -> State:

@@ -32,7 +32,6 @@ from torch import Tensor
 from mindist import checks, storage
 from mindist.adaptation import Adaptation, Detection, Search, SummaryNoise, choose_representation
 from mindist.adaptation.block import adapt_block
-from mindist.adaptation.procedure import Examined
 from mindist.decoders import DECODERS
 from mindist.features import FourierFeatures, choose_bandwidth
 from mindist.features.embedding import Embedding
@@ -341,20 +340,29 @@ class MinimumDistance:
         force = checks.flag(force, "force")
         batch, single = self._observed(x)
         fitted = self._fitted()
-        detection, z_bar, found = self._detect(batch)
+        detection, z_bar, statistics = self._detect(batch)
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
+        found = None
+        if statistics is not None and chosen.any():
+            rows = chosen.nonzero()[:, 0]
+            with one_thread() if len(rows) < WORTH_A_THREAD else nullcontext():
+                found = fitted.examine(
+                    batch[rows], detection.s_obs[rows], z_bar[rows], statistics[rows], self.search
+                )
+        before = torch.nn.functional.pad(chosen.long().cumsum(0), (1, 0)).tolist()
         numbers = batch.shape[1] * fitted.embedding.num_features
         blocks = _blocks(batch.shape[0], max(1, BLOCK_BYTES // (4 * numbers)))
 
         def work(share: tuple[int, int]) -> Adaptation:
             b = slice(*share)
+            own = slice(before[b.start], before[b.stop])
             return adapt_block(
                 fitted,
                 self.search,
                 batch[b],
                 detection[b],
                 z_bar[b],
-                None if found is None else found.select(b),
+                None if found is None else found.select(own),
                 chosen[b],
                 force=force,
                 seed=self.seed,
@@ -403,24 +411,23 @@ class MinimumDistance:
             raise checks.wrong("x", said, f"{float(batch.abs().amax()):.3g}", then)
         return batch.to(self.device, dtype), single
 
-    def _detect(self, batch: Tensor) -> tuple[Detection, Tensor, Examined | None]:
-        """Test a checked batch; return also its embeddings `(B, K)`, and what sorting found."""
+    def _detect(self, batch: Tensor) -> tuple[Detection, Tensor, Tensor | None]:
+        """Test a checked batch; return also embeddings `(B, K)` and statistics `(B, 3)`, if any."""
         fitted, num_obs = self._fitted(), batch.shape[1]
         s_obs = checks.finite_summaries(fitted.summarise(batch))
-        seen = fitted.embedding.mean(batch)
-        z_bar = seen.double()
+        z_bar = fitted.embedding.mean(batch).double()
         distance = (z_bar - fitted.wide.decode(s_obs)).square().sum(1)
-        few = len(batch) < WORTH_A_THREAD
-        with one_thread() if few else nullcontext():
-            found = fitted.examine(batch, s_obs, seen, self.search)
-        if found is None or fitted.procedure is None:
-            p_value = fitted.null.p_value(distance, num_obs)
+        statistics = None
+        if fitted.procedure is not None and fitted.sorts(batch) and len(batch):
+            with one_thread() if len(batch) < WORTH_A_THREAD else nullcontext():
+                statistics = fitted.statistics(batch, s_obs)
+            p_value = fitted.procedure.test.p_value(statistics)
         else:
-            p_value = fitted.procedure.p_value(found)
+            p_value = fitted.null.p_value(distance, num_obs)
         threshold = fitted.null.threshold(self.alpha, num_obs)
         strange = p_value <= self.alpha
         detection = Detection(s_obs, distance, p_value, strange, threshold, alpha=self.alpha)
-        return detection, z_bar, found
+        return detection, z_bar, statistics
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a folder (safetensors plus JSON), all but the summary."""

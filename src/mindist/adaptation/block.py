@@ -62,7 +62,7 @@ def adapt_block(
         x: Observed datasets `(B, N, *event)`.
         detection: The test of them.
         z_bar: Their mean embeddings `(B, K)`, float64.
-        found: What sorting found; None where nothing is sorted.
+        found: What sorting found of the chosen ones; None where nothing is sorted.
         chosen: Which to adapt, `(B,)`.
         force: Whether to adapt where the summary has not moved.
         seed: Of perturbations of starts.
@@ -82,7 +82,7 @@ def adapt_block(
     moved, covariance = block.influence()
     score = torch.zeros(B, N, dtype=torch.float64, device=x.device)
     if found is not None:
-        score = 1 - found.spoken.weights.double()
+        score[chosen] = 1 - found.spoken.weights.double()
     epsilon = torch.where(adapted, 1 - block.weights.mean(1), score.mean(1))
     return Adaptation(
         **vars(detection),
@@ -121,18 +121,18 @@ class _Block:
         self.after = self.before.clone()
 
     def decide(self, found: Examined, procedure: Procedure, chosen: Tensor, force: bool) -> None:
-        """Choose the way of each of the chosen datasets, and go it."""
+        """Choose the way of each of the chosen datasets, of which it was found, and go it."""
+        rows = chosen.nonzero()[:, 0]
         unlike, fits = procedure.unlike_simulated(found), procedure.fits(found)
-        spoken = chosen & (procedure.believable(found) | (force & ~unlike))
-        projected = chosen & unlike & ~spoken
-        for row in (chosen & ~spoken & ~projected).nonzero()[:, 0].tolist():
-            self.status[row] = Status.UNMOVED if fits[row] else Status.UNEXPLAINED
-        rows = spoken.nonzero()[:, 0]
-        self.take(rows, found.centre[rows], found.spread[rows], Status.SORTED)
-        self.weigh(rows, found.spoken.weights[rows].double())
-        rows = projected.nonzero()[:, 0]
-        self.take(rows, found.projected[rows], found.projected_spread[rows], Status.CONVERGED)
-        self.searched[rows] = True
+        spoken = procedure.believable(found) | (force & ~unlike)
+        projected = unlike & ~spoken
+        for i in (~spoken & ~projected).nonzero()[:, 0].tolist():
+            self.status[int(rows[i])] = Status.UNMOVED if fits[i] else Status.UNEXPLAINED
+        self.take(rows[spoken], found.centre[spoken], found.spread[spoken], Status.SORTED)
+        self.weigh(rows[spoken], found.spoken.weights[spoken].double())
+        own = found.projected[projected], found.projected_spread[projected]
+        self.take(rows[projected], *own, Status.CONVERGED)
+        self.searched[rows[projected]] = True
 
     def take(self, rows: Tensor, s: Tensor, spread: Tensor, status: Status) -> None:
         """Set the summaries of some datasets."""

@@ -1,18 +1,19 @@
 r"""See, sort, speak, calibrated on clean simulations: what the default does with a dataset.
 
 1. *See* each observation as a residual of the model at a summary (`mindist.features.residuals`).
-2. *Sort* and *speak* in turn (`mindist.adaptation.sorting`, `speaking`): a summary t of the
+2. *Detect*: are all observations at the observed summary unlike the model's, together or number by
+   number (`mindist.detection.misfit`), or is that summary unlike simulated ones
+   (`mindist.detection.outlyingness`)? Three statistics, ranked together among clean simulations.
+3. *Sort* and *speak* in turn (`mindist.adaptation.sorting`, `speaking`): a summary t of the
    observations that the model at t explains.
-3. *Project*: the minimum-distance summary of the paper, of all observations, is a second robust
+4. *Project*: the minimum-distance summary of the paper, of all observations, is a second robust
    summary; both are calibrated (`calibration`).
-4. *Detect* by three statistics, ranked together among clean simulations that went the same way: how
-   far the observed summary lies from where t says it should; how unlike the model at t all
-   observations are; and how far the observed summary lies from simulated ones, by the standard of
-   its neighbourhood.
 5. *Believe* t where sorting has brought the data clearly nearer to the model, to a distance that
    clean simulations have, or where the summary has moved by more than in any clean simulation; and
    where t is a summary that simulations have. *Project* where they have none like the observed one.
    Otherwise the data are wrong in a way that neither mends.
+
+Only 2 is done for every dataset, and costs about what its summary costs.
 """
 
 from __future__ import annotations
@@ -29,31 +30,34 @@ from mindist.adaptation.calibration import Calibration, moved_by, spread_of
 from mindist.adaptation.noise import SummaryNoise
 from mindist.adaptation.sorting import Sorter
 from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Speaker, Spoken
-from mindist.detection import CombinedTest, SummaryOutlyingness
+from mindist.detection import CombinedTest, Misfit, SummaryOutlyingness
+from mindist.detection.misfit import all_of, mean_of
 from mindist.features.embedding import Embedding
 from mindist.features.residuals import Regression, Residuals
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread
 
-STATISTICS = ("summary moved", "observations odd", "summary unlike simulated ones")
+STATISTICS = ("observations odd", "single numbers odd", "summary unlike simulated ones")
 MOST_COORDINATES = 64  # of an observation, all of which become residuals
 FEW_COORDINATES = 8  # of which the summary of one observation would add nothing
 COMPONENTS = 8  # principal ones of longer observations
-REFERENCES, CALIBRATED = 3_000, 1_000  # simulated datasets: residuals, and the whole way
+REFERENCES = (
+    3_000  # simulated datasets to learn from, at most three fifths; the others are the null
+)
+CALIBRATED = 600  # of the others, which go the whole way
 LEAST = 40  # simulated datasets for each of the two
 FEWEST = 5  # observations of which some can be left out
-BIAS_FEATURES, TYPICAL_FEATURES = 40, 50
+BIAS_FEATURES = 40
 USUAL = 0.97  # share of clean simulations whose rest looks no less like the model
-ROOM = 0.5  # log of the factor by which a summary may be farther from simulated ones than usual
-CLEARLY = 0.5  # log of the factor by which sorting has to bring the data nearer to the model, or
-# by which a summary has to have moved farther than in any clean simulation
-UNLIKE = 0.01  # p-value of the last statistic at which a projection may be warranted
+CLEARLY = 0.5  # log of the least factor by which sorting has to bring the data nearer to the model,
+# and by which a summary has to be farther from others than in any clean simulation
+AFFORDABLE = 0.02  # sampling variances that clean data may lose on average to false alarms
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 BLOCK_ELEMENTS = 2**23  # kernel values of all paths of a block, 32 MB
 
 
 class Examined(NamedTuple):
-    """What was found about B datasets, before anything is decided."""
+    """What sorting and projecting found about B datasets, before anything is decided."""
 
     spoken: Spoken
     centre: Tensor  # the calibrated summary of what is left `(B, d_s)`
@@ -61,7 +65,8 @@ class Examined(NamedTuple):
     projected: Tensor  # the calibrated projection `(B, d_s)`
     projected_spread: Tensor  # its covariance `(B, d_s, d_s)`
     noise: Tensor  # the sampling covariance of a summary, V, `(B, d_s, d_s)`
-    statistics: Tensor  # `(B, 3)`
+    moved: Tensor  # log(1 + H): how far the observed summary is from the calibrated one, `(B,)`
+    statistics: Tensor  # of the detection `(B, 3)`
 
     def select(self, b: slice | Tensor) -> Examined:
         """Select datasets."""
@@ -141,14 +146,31 @@ def _is_short(embedding: Embedding) -> bool:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What clean simulations show, beyond which a dataset is something else.
+
+    Arguments:
+        misfit: The largest usual misfit of what is left.
+        gap: How much less than before that has to be.
+        moved: How far no summary of a clean simulation has moved.
+        unlike: How far no summary of a clean simulation is from the others.
+    """
+
+    misfit: float
+    gap: float
+    moved: float
+    unlike: float
+
+
+@dataclass(frozen=True)
 class Procedure:
     """The calibrated way of a dataset from its observations to a believable summary.
 
     Arguments:
         coordinates: The numbers of an observation that become residuals.
         sorter: Residuals of simulations, by summary.
+        misfit: How far observations are from the model at a summary.
         bias: What sorting takes from the summary of clean data.
-        typical: The expected log distance of clean data from the model.
         usual: The distance over the expected one at which what is left looks like the model.
         calibration: The summary of clean data given that of what is left.
         projection: The summary of clean data given their projection.
@@ -156,14 +178,13 @@ class Procedure:
         test: The joint null of the three statistics.
         refill: Whether the summary function fails on fewer observations.
         num_obs: N0, of the simulations.
-        misfit: The largest log distance of what is left that is usual.
-        unlike: The largest usual third statistic.
+        limits: What clean simulations show, beyond which a dataset is something else.
     """
 
     coordinates: Coordinates
     sorter: Sorter
+    misfit: Misfit
     bias: Regression
-    typical: Regression
     usual: float
     calibration: Calibration
     projection: Calibration
@@ -171,8 +192,7 @@ class Procedure:
     test: CombinedTest
     refill: bool
     num_obs: Annotated[int, range(1, 2**31)]
-    misfit: float
-    unlike: float
+    limits: Limits
 
     @classmethod
     @torch.no_grad()
@@ -200,57 +220,80 @@ class Procedure:
         Returns:
             None where there are too few different datasets, or too few observations to sort.
         """
-        half, num_obs = len(x) // 2, x.shape[1]
+        num, num_obs = min(REFERENCES, 3 * len(x) // 5), x.shape[1]
         s = s.double()
-        if half < LEAST or num_obs < FEWEST or len(s.unique(dim=0)) < LEAST:
+        if len(x) - num < LEAST or num_obs < FEWEST or len(s.unique(dim=0)) < LEAST:
             return None
         coordinates = Coordinates.of(embedding, summarise, x)
         seen = torch.cat([coordinates(part, embedding, summarise) for part in x.split(64)])
-        num = max(half, len(x) - CALIBRATED)
-        first, last = slice(min(num, REFERENCES)), slice(num, num + CALIBRATED)
-        residuals = Residuals.of(seen, s)
+        # The null was not seen by what judges it: in many dimensions residuals of simulations that
+        # were learned from are smaller than those of others.
+        first, null, last = slice(num), slice(num, None), slice(num, num + CALIBRATED)
+        residuals = Residuals.of(seen[first], s[first])
         sorter = Sorter.of(residuals, seen[first], s[first])
+        misfit, own = Misfit.of(residuals(seen[first], s[first]), s[first])
+        usual = float(mean_of(own).exp().quantile(PASSES))
         speaker = Speaker.of(summarise, x)
 
-        def once(b: Tensor) -> tuple[Tensor, Tensor]:
-            found = sorter(seen[b], s[b], distance=True)
-            assert found.distance is not None
-            return speaker.weighted(x[b], found.weights), found.distance.log()
+        def once(b: Tensor) -> Tensor:
+            return speaker.weighted(x[b], sorter(seen[b], s[b]).weights)
 
         size = max(1, BLOCK_ELEMENTS // (num_obs * (num_obs + 512)))
         blocks = torch.arange(len(x), device=x.device)[first].split(size)
-        spoken, distance = (torch.cat(p) for p in zip(*each_in_a_thread(once, blocks), strict=True))
+        spoken = torch.cat(each_in_a_thread(once, blocks))
         usable = torch.isfinite(spoken).all(1)
         if usable.sum() < LEAST:
             return None
         at = s[first][usable]
         bias, _ = Regression.of(at, at - spoken[usable], BIAS_FEATURES)
-        typical, expected = Regression.of(at, distance[usable, None], TYPICAL_FEATURES)
-        usual = float((distance[usable] - expected[:, 0]).exp().quantile(PASSES))
-        points = FixedPoints(sorter, speaker, bias, typical, usual)
-        near = project(x[last])
+        points, near = FixedPoints(sorter, speaker, bias, misfit, usual), project(x[last])
         found = _whole_way(points, x[last], seen[last], s[last], near)
         calibration, centre, covariance = Calibration.of(found.s, s[last])
         V = noise.covariance(centre)
         spread = spread_of(covariance, V, found.weights.sum(1), num_obs, num_obs)
-        unlike, moved = outlyingness(s[last]), moved_by(s[last], centre, spread, V)
-        projection, _, _ = Calibration.of(near[:, 0], s[last])
-        null = torch.stack([moved, found.oddness, unlike], 1)
+        fitting = float(found.misfit.quantile(USUAL))
+        rho, unlike = residuals(seen[null], s[null]), outlyingness(s[null])
+        odd = misfit(rho, all_of(rho), s[null])
+        before = mean_of(odd)[: len(centre)]
+        gap = torch.where(found.misfit <= fitting, before - found.misfit, -math.inf)
+        loss = ((s[last] - centre).square() / V.diagonal(dim1=1, dim2=2).clamp(min=1e-30)).mean(1)
+        limits = Limits(
+            fitting,
+            _affordable(gap, loss),
+            float(moved_by(s[last], centre, spread, V).max()) + CLEARLY,
+            float(unlike.max()) + CLEARLY,
+        )
         return cls(
             coordinates,
             sorter,
+            misfit,
             bias,
-            typical,
             usual,
             calibration,
-            projection,
+            Calibration.of(near[:, 0], s[last])[0],
             outlyingness,
-            CombinedTest(null, STATISTICS),
+            CombinedTest(torch.cat([odd, unlike[:, None]], 1), STATISTICS),
             speaker.refill,
             num_obs,
-            float(found.misfit.quantile(USUAL)),
-            float(unlike.quantile(USUAL)) + ROOM,
+            limits,
         )
+
+    @torch.no_grad()
+    def statistics(
+        self, x: Tensor, s_obs: Tensor, embedding: Embedding, summarise: Summariser
+    ) -> Tensor:
+        """Return the statistics `(B, 3)` of datasets `(B, N, *event)` with summaries `(B, d_s)`."""
+        s, num_obs = s_obs.double(), x.shape[1]
+
+        def block(b: Tensor) -> Tensor:
+            rho = self.sorter.residuals(self.coordinates(x[b], embedding, summarise), s[b])
+            return self.misfit(rho, all_of(rho), s[b])
+
+        size = max(1, BLOCK_ELEMENTS // (num_obs * 512))
+        parts = each_in_a_thread(block, torch.arange(len(x), device=x.device).split(size))
+        # Summaries of fewer observations lie farther from simulated ones.
+        unlike = self.outlyingness(s, max(1.0, math.sqrt(self.num_obs / num_obs)))
+        return torch.cat([torch.cat(parts), unlike[:, None]], 1)
 
     @torch.no_grad()
     def __call__(
@@ -258,14 +301,15 @@ class Procedure:
         x: Tensor,
         s_obs: Tensor,
         near: Tensor,
+        statistics: Tensor,
         embedding: Embedding,
         summarise: Summariser,
         noise: SummaryNoise,
     ) -> Examined:
-        """Examine datasets `(B, N, *event)` with summaries `(B, d_s)` and projections."""
+        """Examine datasets `(B, N, *event)` with summaries, projections and statistics."""
         s_obs, num_obs = s_obs.double(), x.shape[1]
         speaker = Speaker(summarise, self.refill)
-        points = FixedPoints(self.sorter, speaker, self.bias, self.typical, self.usual)
+        points = FixedPoints(self.sorter, speaker, self.bias, self.misfit, self.usual)
         seen = self.coordinates(x, embedding, summarise)
         spoken = _whole_way(points, x, seen, s_obs, near)
         centre, covariance = self.calibration(spoken.s)
@@ -277,13 +321,11 @@ class Procedure:
         moved = moved_by(s_obs, centre, alone, ratio * V)
         projected, covariance = self.projection(near[:, 0])
         wide = spread_of(covariance, V, torch.full_like(moved, num_obs), num_obs, self.num_obs)
-        unlike = self.outlyingness(s_obs, math.sqrt(ratio))
-        statistics = torch.stack([moved, spoken.oddness, unlike], 1)
-        return Examined(spoken, centre, spread, projected, wide, V, statistics)
+        return Examined(spoken, centre, spread, projected, wide, V, moved, statistics)
 
     def fits(self, found: Examined) -> Tensor:
         """Return whether what is left looks like the model, `(B,)`."""
-        return found.spoken.misfit <= self.misfit
+        return found.spoken.misfit <= self.limits.misfit
 
     def believable(self, found: Examined) -> Tensor:
         """Return whether the summary of what is left is to be asked at, `(B,)`.
@@ -291,35 +333,31 @@ class Procedure:
         It has to differ from the observed one by more than its error, whose expected squared length
         in d_s dimensions is d_s.
         """
-        spoken, moved = found.spoken, found.statistics[:, 0]
-        mended = self.fits(found) & (spoken.oddness - spoken.misfit > CLEARLY)
-        far = moved > self.test.null[:, 0].max() + CLEARLY
+        spoken, moved = found.spoken, found.moved
+        gap = mean_of(found.statistics[:, :2]) - spoken.misfit
+        mended = self.fits(found) & (gap > self.limits.gap)
+        likely = (mended & (moved > math.log1p(found.centre.shape[1]))) | (
+            moved > self.limits.moved
+        )
         some = spoken.weights.mean(1) >= LEAST_SHARE
-        likely = some & (mended | far) & (moved > math.log1p(found.centre.shape[1]))
-        return likely & (self.outlyingness(spoken.s) <= self.unlike)
+        return likely & some & (self.outlyingness(spoken.s) <= self.limits.unlike)
 
     def unlike_simulated(self, found: Examined) -> Tensor:
-        """Return whether simulations have no such summary, so that it is to be projected, `(B,)`.
+        """Return whether simulations have no summary like the observed one, `(B,)`."""
+        return found.statistics[:, 2] > self.limits.unlike
 
-        A projection that varies more than a summary of clean data does is worth it only where the
-        summary is farther off than that of any clean simulation.
-        """
-        variances = (
-            part.diagonal(dim1=1, dim2=2) for part in (found.projected_spread, found.noise)
-        )
-        wide, noise = (part.clamp(min=1e-300).log().mean(1) for part in variances)
-        unlike = self.test.p_values(found.statistics)[:, 2] <= UNLIKE
-        beyond = found.statistics[:, 2] > self.test.null[:, 2].max() + ROOM
-        return (unlike & (wide < noise)) | beyond
 
-    def p_value(self, found: Examined) -> Tensor:
-        """Return the p-values of the joint test, `(B,)`."""
-        return self.test.p_value(found.statistics)
+def _affordable(gap: Tensor, loss: Tensor) -> float:
+    """Return the least gap at which clean simulations lose next to nothing.
 
-    def p_values(self, found: Examined) -> dict[str, Tensor]:
-        """Return the p-values `(B,)` of each statistic alone, by name."""
-        alone = self.test.p_values(found.statistics)
-        return dict(zip(STATISTICS, alone.T, strict=True))
+    Arguments:
+        gap: By how much sorting has lowered the log distance of clean simulations `(n,)`.
+        loss: What each would lose if that were believed, in sampling variances `(n,)`.
+    """
+    gap, order = gap.sort(descending=True)
+    lost = loss[order].cumsum(0)
+    allowed = gap[lost > AFFORDABLE * len(gap)]
+    return max(CLEARLY, float(allowed[0]) if len(allowed) else CLEARLY)
 
 
 def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near: Tensor) -> Spoken:
@@ -327,7 +365,7 @@ def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near
     B, N = x.shape[:2]
     if not B:
         none = s_obs.new_zeros(0)
-        return Spoken(s_obs, none.view(0, N).float(), none, none)
+        return Spoken(s_obs, none.view(0, N).float(), none)
     size = max(1, BLOCK_ELEMENTS // (N * (N + 512) * (22 + near.shape[1])))
 
     def block(b: Tensor) -> Spoken:

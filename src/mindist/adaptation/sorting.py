@@ -18,12 +18,6 @@ inside the support loses its excess. This is done at two widths, because a clump
 Both are done with all numbers of a residual together, and with each of them, and their size, alone:
 in many dimensions kernels see little, and what is wrong is often one number. Together by exact
 kernels, because random features are noise at a thousandth of the mode; alone on a grid.
-
-**The distance** of what is left from the model is a squared length of mean features, whitened as
-far as their variances on clean data are above a fifth of the largest:
-
-.. math:: T = n \, r^\top (C + 0.2\, \lambda_1 I)^{-1} r , \qquad
-    r = \tfrac1n \textstyle\sum_i w_i z(\rho(x_i, s)) - \mathbb{E}[z \mid s] .
 """
 
 from __future__ import annotations
@@ -37,11 +31,10 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.features.kernel import squared_distances
-from mindist.features.residuals import Regression, Residuals, scale_of
+from mindist.detection.misfit import WIDTH, narrow_width, typical_distance
+from mindist.features.residuals import Residuals, numbers, scale_of
 
 # docs/robustness.md has the errors with other cuts and widths. The other numbers were not varied.
-WIDTH = 0.4  # of the narrow kernel, in median distances between residuals over the root of q
 NARROWER = 4  # the second kernel of (b) is the narrow one to the power of 2^4: a quarter as wide
 CUT = 1e-3  # share of simulated observations below which one is out
 TAIL = 0.05  # share of simulated observations from which the tail of the density is extrapolated
@@ -49,13 +42,10 @@ FACTOR, ERRORS = 1.3, 3.5  # by which the data's own density has to exceed the m
 FEWEST = 2.5  # observations that make a clump
 CLUMPS = 0.95  # share of clean simulations that have no clump at a width
 NEAR, POINTS = 16, 32  # simulated datasets near s, and residuals of each, that stand for the model
+ROUGH = 4  # one in so many of them, where only what is far out matters
 TAIL_POINTS = 1_500  # residuals from which the tail of the density is learned
 REACH, STEP = 12.0, 0.25  # of the grid on which single numbers are counted
 MOST_ALONE = 24  # numbers of a residual that are looked at one by one
-DAMPED = 0.2  # of the largest variance of mean features, added to all of them
-FREQUENCIES = 64  # of each of two widths, for the distance of what is left from the model
-FEATURES = 100  # of the regression of mean features on the summary
-ROUNDED = 1e-9  # a squared distance that float32 may have made
 
 
 class Sorted(NamedTuple):
@@ -63,7 +53,7 @@ class Sorted(NamedTuple):
 
     weights: Tensor  # `(B, N)`, between 0 and 1
     log_density: Tensor  # of the model, `(B, N)`
-    distance: Tensor | None  # of the kept data from the model, times their number, `(B,)`
+    rho: Tensor  # residuals `(B, N, q)`
 
 
 @dataclass(frozen=True)
@@ -77,9 +67,6 @@ class Sorter:
         points: Residuals of each dataset that are not in the model's lowest thousandth `(M, J, q)`.
         level: Log density that a twentieth of the simulated observations near s are below `(M,)`.
         decay: Mean excess of those below it `(M,)`.
-        frequency: Of the features in which what is left is compared with the model `(q, F)`.
-        expected: The mean of these features given s, of observations that are kept.
-        whitener: The root of the inverse of their damped covariance `(P, P)`.
         cut: Densities of single numbers that a thousandth of the simulated observations have one
             below, V of them.
         bandwidth: h.
@@ -93,9 +80,6 @@ class Sorter:
     points: Annotated[Tensor, "M J q"]
     level: Annotated[Tensor, "M"]
     decay: Annotated[Tensor, "M"]
-    frequency: Annotated[Tensor, "q F"]
-    expected: Regression
-    whitener: Annotated[Tensor, "P P"]
     cut: tuple[float, ...]
     bandwidth: float
     errors: tuple[float, ...]
@@ -106,13 +90,10 @@ class Sorter:
         generator, s = torch.Generator().manual_seed(0), s.double()
         rho, (M, N, q) = residuals(seen, s), seen.shape
         scale = scale_of(s)
-        some = rho.flatten(0, 1)[torch.randperm(M * N, generator=generator)[:1_000].to(s.device)]
-        distance = squared_distances(some, some, unit=1.0)
-        median = float(distance[torch.ones_like(distance).triu(1) > 0].median().sqrt()) or 1.0
         near = torch.cdist(s / scale, s / scale).fill_diagonal_(math.inf)
         order = near.topk(min(M - 1, max(NEAR, -(-TAIL_POINTS // N))), largest=False).indices
         first = rho[:, :POINTS]
-        bandwidth = WIDTH * median / math.sqrt(min(q, 4))
+        bandwidth = narrow_width(typical_distance(rho, generator), q)
         density = [
             _kernel(rows, first[idx[:, :NEAR]].flatten(1, 2), bandwidth).mean(-1)
             for rows, idx in zip(rho.split(16), order.split(16), strict=True)
@@ -126,14 +107,6 @@ class Sorter:
         shuffled = torch.rand(kept.shape, generator=generator).to(s.device) + (~kept).float()
         chosen = shuffled.argsort(1)[:, :POINTS]
         points = rho.gather(1, chosen[..., None].expand(-1, -1, q))
-        normal = torch.randn(q, FREQUENCIES, generator=generator).to(rho)
-        frequency = torch.cat([normal / bandwidth, normal / median], 1)
-        parts = zip(rho.split(64), kept.float().split(64), strict=True)
-        mean = torch.cat([_mean_features(*part, frequency) for part in parts])
-        expected, left_out = Regression.of(s, mean, FEATURES)
-        off = (mean - left_out) * kept.sum(1, keepdim=True).double().sqrt()
-        values, vectors = torch.linalg.eigh(off.T @ off / M)
-        whitener = vectors / (values.clamp(min=0) + DAMPED * values[-1]).sqrt()
         excesses: list[tuple[Tensor, ...]] = []
         densities = []
         for b in torch.arange(M, device=s.device).split(16):
@@ -152,8 +125,7 @@ class Sorter:
         rank = int(CUT * M * N / max(1, len(each)))
         cut = tuple(each.sort(1).values[:, rank].tolist()) or (0.0,)
         level, decay = level.double(), decay.double()
-        law = (residuals, s, scale, points, level, decay)
-        return cls(*law, frequency, expected, whitener, cut, bandwidth, errors)
+        return cls(residuals, s, scale, points, level, decay, cut, bandwidth, errors)
 
     @cached_property
     def _unit(self) -> Tensor:
@@ -164,19 +136,16 @@ class Sorter:
         distance = torch.cdist((s / self.scale).float(), self._unit)
         return distance.topk(min(NEAR, len(self.s)), largest=False).indices
 
-    def __call__(
-        self, seen: Tensor, s: Tensor, *, clumps: bool = True, distance: bool = False
-    ) -> Sorted:
+    def __call__(self, seen: Tensor, s: Tensor, *, clumps: bool = True) -> Sorted:
         """Sort observations `(B, N, q)` by the model at summaries `(B, d_s)`.
 
         Arguments:
             seen: The datasets, as residuals see them.
             s: Summaries, float64.
             clumps: Whether to weigh clumps down, or only to leave out what the model cannot make.
-            distance: Whether to compare what is left with the model.
         """
         rho, near = self.residuals(seen, s), self.near(s)
-        points = self.points[near].flatten(1, 2)
+        points = self.points[near, :: 1 if clumps else ROUGH].flatten(1, 2)
         kernel = _kernel(rho, points, self.bandwidth)
         model = kernel.mean(-1)
         log_density = _log(model)
@@ -194,13 +163,7 @@ class Sorter:
             # What all numbers together show is no longer there to be blamed on a single one.
             for ratio, excess in alone.clumps(weights):
                 weights = torch.where(excess > self.errors[2], weights * ratio, weights)
-        return Sorted(weights, log_density, self.distance(rho, weights, s) if distance else None)
-
-    def distance(self, rho: Tensor, weights: Tensor, s: Tensor) -> Tensor:
-        """Return the squared distance of weighted residuals from the model's, times their mass."""
-        mean = _mean_features(rho, weights, self.frequency).double()
-        squared = ((mean - self.expected(s)) @ self.whitener).square().sum(1).clamp(min=ROUNDED)
-        return squared * weights.sum(1).clamp(min=1)
+        return Sorted(weights, log_density, rho)
 
 
 def _kernel(x: Tensor, y: Tensor, bandwidth: float) -> Tensor:
@@ -294,10 +257,9 @@ def _place(rho: Tensor) -> Tensor:
     q = rho.shape[-1]
     if q == 1:
         return rho.new_zeros(len(rho), 0, rho.shape[1])
-    size = (rho.square().sum(-1, keepdim=True) - q) / math.sqrt(2 * q)  # of a chi-square variable
-    size = 3 * torch.asinh(size / 3)
-    numbers = torch.cat([rho, size], -1) if q <= MOST_ALONE else size
-    return ((numbers.clamp(-REACH, REACH - STEP) + REACH) / STEP).mT.contiguous()
+    every = numbers(rho)
+    chosen = every if q <= MOST_ALONE else every[..., -1:]
+    return ((chosen.clamp(-REACH, REACH - STEP) + REACH) / STEP).mT.contiguous()
 
 
 def _smoothed(place: Tensor, weights: Tensor | float) -> Tensor:
@@ -315,11 +277,3 @@ def _at(values: Tensor, place: Tensor) -> Tensor:
     low = place.floor()
     index = low.long()
     return values.gather(2, index).lerp(values.gather(2, index + 1), place - low)
-
-
-def _mean_features(rho: Tensor, weights: Tensor, frequency: Tensor) -> Tensor:
-    """Return weighted mean features `(B, 2 F)` of residuals `(B, N, q)`."""
-    angle = rho @ frequency
-    share = (weights / weights.sum(1, keepdim=True).clamp(min=1))[:, None]
-    both = torch.cat([(share @ angle.cos())[:, 0], (share @ angle.sin())[:, 0]], 1)
-    return both * math.sqrt(1 / frequency.shape[1])

@@ -14,9 +14,9 @@ on as one. Of the fixed points the one with the least
 
 .. math:: (T / \mathbb{E}[T \mid s] - q)_+ + u + 10\, u^2 , \qquad u = 1 - \bar w
 
-is chosen, T being the distance of what is left from the model at s, and q what four fifths of clean
-simulations have at most: first what is left has to look like the model, then little is to be left
-out.
+is chosen, T being the distance of what is left from the model at s (`mindist.detection.misfit`),
+and q what four fifths of clean simulations have at most: first what is left has to look like the
+model, then little is to be left out.
 
 References:
     Rousseeuw and Van Driessen, Computing LTS regression for large data sets, Data Mining and
@@ -31,7 +31,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.adaptation.sorting import Sorter
+from mindist.adaptation.sorting import Sorted, Sorter
+from mindist.detection.misfit import Misfit, mean_of
 from mindist.features.residuals import Regression
 from mindist.summarise import Summariser
 
@@ -51,8 +52,7 @@ class Spoken(NamedTuple):
 
     s: Tensor  # the summary `(B, d_s)`, float64
     weights: Tensor  # of the observations `(B, N)`
-    misfit: Tensor  # log of the distance of what is left over what is expected, `(B,)`
-    oddness: Tensor  # log of the distance of all observations over what is expected, `(B,)`
+    misfit: Tensor  # log distance of what is left from the model, less what is expected, `(B,)`
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,14 @@ class FixedPoints:
         sorter: Sorts.
         speaker: Speaks.
         bias: b(s).
-        typical: The expected log distance of what is left, given s.
+        misfit: How far what is left is from the model, over what is expected.
         usual: q, the distance over the expected one that costs nothing.
     """
 
     sorter: Sorter
     speaker: Speaker
     bias: Regression
-    typical: Regression
+    misfit: Misfit
     usual: float
 
     def __call__(self, x: Tensor, seen: Tensor, s_obs: Tensor, starts: Tensor) -> Spoken:
@@ -180,27 +180,23 @@ class FixedPoints:
         row = torch.arange(len(x), device=x.device).repeat_interleave(C)
         s, alive = self._iterate(x, seen, s.flatten(0, 1), row)
         row, s = row[alive], s[alive]
-        found = self.sorter(seen[row], s, distance=True)
-        assert found.distance is not None
-        misfit = found.distance.log() - self.typical(s)[:, 0]
-        share = found.weights.mean(1)
-        out = 1 - share
-        price = (misfit.exp() - self.usual).clamp(min=0) + out + LEFT_OUT * out.square()
-        price = price + NOTHING * (share < LEAST_SHARE)
+        found = self.sorter(seen[row], s)
+        misfit, price = self._price(found, s)
         # The first of equals: the path from the observed summary, where it is among them.
-        table = torch.full((len(x), C), torch.inf, dtype=price.dtype, device=x.device)
-        table[row, alive % C] = price
-        place = torch.zeros(len(x), C, dtype=torch.long, device=x.device)
-        place[row, alive % C] = torch.arange(len(alive), device=x.device)
-        best = place.gather(1, table.argmin(1, keepdim=True))[:, 0]
+        order = price.argsort(stable=True)
+        order = order[row[order].argsort(stable=True)]
+        best = order[torch.searchsorted(row[order], torch.arange(len(x), device=x.device))]
         weights, s = found.weights[best], s[best]
         spoken = self.speaker.weighted(x, weights)
         usable = torch.isfinite(spoken).all(1, keepdim=True)
-        spoken = torch.where(usable, spoken + self.bias(s), s)
-        rho = self.sorter.residuals(seen, spoken)
-        everything = self.sorter.distance(rho, torch.ones_like(weights), spoken)
-        oddness = everything.log() - self.typical(spoken)[:, 0]
-        return Spoken(spoken, weights, misfit[best], oddness)
+        return Spoken(torch.where(usable, spoken + self.bias(s), s), weights, misfit[best])
+
+    def _price(self, found: Sorted, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how far what is left is from the model at `(R, d_s)`, and the price, `(R,)`."""
+        misfit, share = mean_of(self.misfit(found.rho, found.weights, s)), found.weights.mean(1)
+        out = 1 - share
+        price = (misfit.exp() - self.usual).clamp(min=0) + out + LEFT_OUT * out.square()
+        return misfit, price + NOTHING * (share < LEAST_SHARE)
 
     def starts(self, x: Tensor, seen: Tensor, s_obs: Tensor) -> Tensor:
         """Return summaries of the best half and of random subsets, `(B, S, d_s)`.
@@ -231,14 +227,15 @@ class FixedPoints:
             at = alive[going[alive]]
             if not len(at):
                 break
-            found = self.sorter(seen[row[at]], s[at], clumps=number >= UNSORTED_ROUNDS)
+            before = s[at]
+            found = self.sorter(seen[row[at]], before, clumps=number >= UNSORTED_ROUNDS)
             mask = systematic(found.weights, OFFSETS[0])
             few = mask.sum(1) < LEAST_SHARE * N
             if few.any():
                 mask[few] = _best(found.log_density[few], int(LEAST_SHARE * N))
             spoken = self.speaker(x, row[at], mask)
             usable = torch.isfinite(spoken).all(1)
-            s[at[usable]] = spoken[usable] + self.bias(s[at[usable]])
+            s[at[usable]] = spoken[usable] + self.bias(before[usable])
             still = (mask == last[at]).all(1) & (number > UNSORTED_ROUNDS)
             going[at[still | ~usable]] = False
             last[at] = mask

@@ -217,6 +217,15 @@ class Residuals:
         return (NEAR * torch.asinh(r / NEAR)).float()
 
 
+def numbers(rho: Tensor) -> Tensor:
+    """Return the numbers of residuals `(..., q)` and, of several, their size `(..., q + 1)`."""
+    q = rho.shape[-1]
+    if q == 1:
+        return rho
+    size = (rho.square().sum(-1, keepdim=True) - q) / math.sqrt(2 * q)  # of a chi-square variable
+    return torch.cat([rho, NEAR * torch.asinh(size / NEAR)], -1)
+
+
 def _transformed(seen: Tensor, kind: Tensor, unit: Tensor) -> Tensor:
     """Return numbers `(..., q)` as they are (0), as asinh (1), cube root (2) or logarithm (3)."""
     if not kind.any():
