@@ -25,8 +25,8 @@ MOST_VALUES = 3  # numbers of an observation that have a place in the table
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 STATISTICS = {  # what the statistics of the test measure
     "distance": "distance of the data from the decoder",
-    "summary moved": "observed summary against that of what the model explains",
-    "observations odd": "distance of all observations from the model",
+    "observations odd": "distance of all observations from the model at the observed summary",
+    "single numbers odd": "the same of each number of an observation, and of their size, alone",
     "summary unlike simulated ones": "distance of the observed summary from simulated ones",
 }
 
