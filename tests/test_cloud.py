@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from exact_models import LinearDecoder, LocationDecoder, features, levenberg_marquardt, normal
-from mindist.adaptation.objective import EmbeddingDistance
-from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.search import EmbeddingDistance, Problem, Search, View, search
 from mindist.adaptation.starts import RELATIVE_RIDGE, Bank, Cloud
 
 

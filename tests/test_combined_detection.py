@@ -108,14 +108,6 @@ def test_the_smallest_of_independent_p_values():
     assert (test.p_value(observed) - expected).abs().max() < 0.014
 
 
-def test_the_deciding_statistic_has_its_name():
-    test = CombinedTest(draw(99, 3), ("scaled", "mahalanobis", "summary"))
-    observed = 9 * torch.eye(3, dtype=torch.float64)
-    assert test.smallest(observed) == ("scaled", "mahalanobis", "summary")
-    assert test.smallest(torch.full((1, 3), 9.0)) == ("scaled",)
-    assert test.smallest(observed[:0]) == ()
-
-
 @pytest.mark.parametrize("size", [18, 19])
 def test_nineteen_simulations_are_enough_at_five_per_cent(size):
     test = CombinedTest(draw(size, 3), names(3))
@@ -161,7 +153,7 @@ def test_a_combined_test_survives_its_state(tmp_path):
             r"statistics: expected shape \(B, 2\).*'a', 'b', got shape \(2,\).*statistics\[None\]",
         ),
         (
-            lambda: CombinedTest(draw(9, 1), ("a",)).smallest(torch.tensor([[0.0], [torch.nan]])),
+            lambda: CombinedTest(draw(9, 1), ("a",)).p_values(torch.tensor([[0.0], [torch.nan]])),
             r"statistics: .*got 1 NaN \(the first is 'a' of dataset 1\)",
         ),
         (

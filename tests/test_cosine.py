@@ -5,8 +5,7 @@ import torch
 
 from exact_models import normal
 from mindist.adaptation.influence import hessian
-from mindist.adaptation.objective import EmbeddingDistance
-from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.search import EmbeddingDistance, Problem, Search, View, search
 from mindist.adaptation.starts import Bank
 from mindist.decoders import RidgeDecoder
 

@@ -207,7 +207,7 @@ def test_features_without_a_gradient_are_the_same(dtype, dim, scale):
 def test_blocks_and_threads_change_no_mean(monkeypatch, threads, block):
     x, z = normal(7, 333, 3), draw(96, 3)
     expected = z(x).mean(1)
-    monkeypatch.setattr("mindist.features.fourier.BLOCK_BYTES", block)
+    monkeypatch.setattr("mindist.features.kernel.BLOCK_BYTES", block)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(torch, "set_num_threads", lambda num: None)
     torch.testing.assert_close(z.mean(x), expected)

@@ -5,7 +5,7 @@ import torch
 
 from exact_models import LocationDecoder, features, levenberg_marquardt, normal
 from mindist.adaptation.influence import gradient, hessian, influence
-from mindist.adaptation.objective import EmbeddingDistance
+from mindist.adaptation.search import EmbeddingDistance
 from mindist.adaptation.starts import Bank
 
 ONE = torch.ones(2, dtype=torch.float64)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from exact_models import normal
 from mindist import MinimumDistance, storage
-from mindist.adaptation.noise import SummaryNoise, spread, standard_points
+from mindist.adaptation.calibration import SummaryNoise, spread, standard_points
 from mindist.summarise import Summariser
 
 # A variance from 50 datasets with 16 replicates each has 50 * 15 degrees of freedom, and the

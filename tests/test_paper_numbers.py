@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from exact_models import levenberg_marquardt
-from mindist.adaptation.objective import EmbeddingDistance
+from mindist.adaptation.search import EmbeddingDistance
 from mindist.solvers import lbfgs
 
 pytestmark = pytest.mark.slow

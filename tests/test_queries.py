@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from exact_models import normal
-from mindist.adaptation.noise import spread
+from mindist.adaptation.calibration import spread
 from mindist.posteriors.queries import AveragedComponent, Conditions, Queries
 from mindist.posteriors.truncation import (
     MIN_DRAWS,

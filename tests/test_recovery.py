@@ -6,7 +6,7 @@ import torch
 from exact_models import features, normal
 from mindist import MinimumDistance
 from mindist.adaptation import choose_representation
-from mindist.adaptation.recovery import MARGIN, recovery_error
+from mindist.adaptation.search import MARGIN, recovery_error
 from mindist.features.embedding import Embedding
 from mindist.tasks import GaussianTask
 

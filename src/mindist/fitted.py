@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation.noise import MAX_DATASETS, SummaryNoise
+from mindist.adaptation.calibration import MAX_DATASETS, SummaryNoise
 from mindist.adaptation.procedure import FEWEST, Examined, Procedure
 from mindist.adaptation.search import Problem, Search, View, search
 from mindist.adaptation.starts import Bank

@@ -4,9 +4,8 @@ May import: torch, `mindist.solvers`, `mindist.decoders`, `mindist.features`, `m
 `mindist.summarise`, `mindist.checks`, `mindist.protocols`.
 """
 
-from mindist.adaptation.noise import NUM_POINTS, SummaryNoise, spread
-from mindist.adaptation.recovery import choose_representation
-from mindist.adaptation.search import Search
+from mindist.adaptation.calibration import NUM_POINTS, SummaryNoise, spread
+from mindist.adaptation.search import Search, choose_representation
 from mindist.result import Adaptation, Detection, Status
 
 __all__ = [

@@ -25,7 +25,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mindist.adaptation.objective import EmbeddingDistance
+from mindist.adaptation.search import EmbeddingDistance
 
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries
 

@@ -2,8 +2,8 @@ r"""See, sort, speak, calibrated on clean simulations: what the default does wit
 
 1. *See* each observation as a residual of the model at a summary (`mindist.features.residuals`).
 2. *Detect*: are all observations at the observed summary unlike the model's, together or number by
-   number (`mindist.detection.misfit`), or is that summary unlike simulated ones
-   (`mindist.detection.outlyingness`)? Three statistics, ranked together among clean simulations.
+   number (`mindist.detection.statistics`), or is that summary unlike simulated ones
+   (`mindist.detection.statistics`)? Three statistics, ranked together among clean simulations.
 3. *Sort* and *speak* in turn (`mindist.adaptation.sorting`, `speaking`): a summary t of the
    observations that the model at t explains.
 4. *Project*: the minimum-distance summary of the paper, of all observations, is a second robust
@@ -26,12 +26,11 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.adaptation.calibration import Calibration, moved_by, spread_of
-from mindist.adaptation.noise import SummaryNoise
+from mindist.adaptation.calibration import Calibration, SummaryNoise, moved_by, spread_of
 from mindist.adaptation.sorting import Sorter
 from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Speaker, Spoken
 from mindist.detection import CombinedTest, Misfit, SummaryOutlyingness
-from mindist.detection.misfit import all_of, mean_of
+from mindist.detection.statistics import all_of, mean_of
 from mindist.features.embedding import Embedding
 from mindist.features.residuals import Regression, Residuals
 from mindist.summarise import Summariser
@@ -51,7 +50,9 @@ BIAS_FEATURES = 40
 USUAL = 0.97  # share of clean simulations whose rest looks no less like the model
 CLEARLY = 0.5  # log of the least factor by which sorting has to bring the data nearer to the model,
 # and by which a summary has to be farther from others than in any clean simulation
-AFFORDABLE = 0.02  # sampling variances that clean data may lose on average to false alarms
+# Sampling variances that clean data may lose on average to false alarms, at most 20 of each: an
+# error of 1.02 times as much, or one false alarm in 600.
+AFFORDABLE, MOST_LOST = 0.035, 20.0
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 BLOCK_ELEMENTS = 2**23  # kernel values of all paths of a block, 32 MB
 
@@ -355,7 +356,7 @@ def _affordable(gap: Tensor, loss: Tensor) -> float:
         loss: What each would lose if that were believed, in sampling variances `(n,)`.
     """
     gap, order = gap.sort(descending=True)
-    lost = loss[order].cumsum(0)
+    lost = loss[order].clamp(max=MOST_LOST).cumsum(0)
     allowed = gap[lost > AFFORDABLE * len(gap)]
     return max(CLEARLY, float(allowed[0]) if len(allowed) else CLEARLY)
 

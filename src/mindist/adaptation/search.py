@@ -4,10 +4,26 @@ r"""The search for the minimum-distance summary: its options, what it sees, and 
     \text{or} \quad s^\star = \arg\min_s -\tfrac{1}{N} \textstyle\sum_n \log q(\tilde x_n \mid s)
 
 for the KL variant of the appendix "Choice of Divergence".
+
+**As least squares**, with the term that keeps a summary near simulated ones
+(`mindist.adaptation.starts`) as :math:`d_s` residuals more: with :math:`\mu(s) = h(s) W + b` and
+the thin SVD :math:`W = U \Sigma V^\top`,
+
+.. math:: \| \mu(s) - \bar z \|^2 = \| h(s) U \Sigma - (\bar z - b) V \|^2 + \text{const} ,
+
+so that least squares runs in as many residuals as :math:`W` has rank, exactly.
+
+**Recovery.** For simulations that the decoder has not seen, the search should end at their own
+summaries. What it misses,
+
+.. math:: e_j = \mathbb{E}\, (s^\star_j - s_j)^2 , \qquad \frac1{d_s} \sum_j \log e_j
+
+(the mean without its largest 2%), is the price of going through the embedding, in any units.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,18 +33,116 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.adaptation.objective import TOLERANCE, EmbeddingDistance, ReducedHead
 from mindist.adaptation.starts import NAMES, Bank, Cloud, Start, starting_points
+from mindist.decoders import RidgeDecoder
+from mindist.features.embedding import Embedding
+from mindist.features.kernel import FourierFeatures, choose_bandwidth
+from mindist.features.representation import candidates, make_representation
 from mindist.protocols import Decoder, DensityDecoder
 from mindist.result import Status
+from mindist.schema import moved
 from mindist.solvers import (
     Solution,
     SolverStatus,
     adam,
     damped_newton,
+    gauss_newton,
     gradient_descent,
     lbfgs,
 )
+from mindist.solvers.newton import Model
+
+TOLERANCE = 1e-13  # the largest share of the objective that a last step may be predicted to gain
+
+
+@dataclass(frozen=True)
+class ReducedHead:
+    r"""The last layer of a decoder, cut to its rank: :math:`W = (U \Sigma) V^\top`.
+
+    Arguments:
+        mixing: :math:`U \Sigma`, `(H, rank)`.
+        directions: :math:`V`, `(K, rank)`, orthonormal.
+    """
+
+    mixing: Tensor
+    directions: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> ReducedHead:
+        """By the thin SVD of a weight `(H, K)`."""
+        left, values, right = torch.linalg.svd(weight, full_matrices=False)
+        rank = int((values > values[0] * torch.finfo(values.dtype).eps * len(left)).sum())
+        return cls(left[:, :rank] * values[:rank], right[:rank].T)
+
+
+class EmbeddingDistance:
+    """The squared distance of a decoder's embedding from observed ones, as least squares.
+
+    Arguments:
+        decoder: The fitted decoder.
+        z_bar: Observed mean embeddings `(B, K)`, float64.
+        cloud: Summaries to stay near, if any.
+        stay: The weight of the term that does so.
+        head: The decoder's last layer cut to its rank, if it is at hand.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        z_bar: Tensor,
+        cloud: Cloud | None = None,
+        stay: float = 0.0,
+        head: ReducedHead | None = None,
+    ) -> None:
+        self.decoder, self.z_bar = decoder, z_bar
+        self.cloud, self.stay = (cloud, stay) if stay else (None, 0.0)
+        self._given_head = head
+
+    @cached_property
+    def head(self) -> ReducedHead:
+        """The decoder's last layer cut to its rank."""
+        return self._given_head or ReducedHead.of(self.decoder.weight)
+
+    @cached_property
+    def target(self) -> Tensor:
+        """The embeddings less the bias in the directions of the reduced head, `(B, rank)`."""
+        return (self.z_bar - self.decoder.bias) @ self.head.directions
+
+    def __call__(self, s: Tensor, problem: Tensor) -> Tensor:
+        """Return the objective `(n,)` at summaries `(n, d_s)`, differentiable by autograd."""
+        return self.at(self.decoder(s), s, problem)
+
+    def at(self, mu: Tensor, s: Tensor, problem: Tensor) -> Tensor:
+        """Return the same where the decoder's embeddings at the summaries are known, `(n, K)`."""
+        distance = (mu - self.z_bar[problem]).square().sum(-1)
+        if self.cloud is None:
+            return distance
+        penalty: Tensor = self.cloud.residual(s, problem).square().sum(-1)
+        return distance + self.stay * penalty
+
+    def model(self, owner: Tensor) -> Model:
+        """Return the objective with its model of Gauss and Newton, for `damped_newton`.
+
+        Problem i is that of dataset `owner[i]`.
+        """
+        return lambda s, problem: gauss_newton(*self.residual(s, owner[problem]))
+
+    def residual(self, s: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
+        """Residuals `(n, r)` and Jacobians `(n, r, d_s)`; r is the rank, plus d_s with a cloud."""
+        h, slope = self.decoder.basis_and_jacobian(s)
+        mixing = self.head.mixing
+        r, J = h @ mixing - self.target[problem], _through(slope.mT, mixing).mT
+        if self.cloud is None:
+            return r, J
+        root = math.sqrt(self.stay)
+        offset, slope = self.cloud.residual(s, problem), self.cloud.whitener[problem]
+        return torch.cat([r, root * offset], 1), torch.cat([J, root * slope], 1)
+
+
+def _through(values: Tensor, matrix: Tensor) -> Tensor:
+    """Return `(n, d, H)` times one matrix `(H, K)`: one product is faster than n."""
+    return (values.flatten(0, 1) @ matrix).view(*values.shape[:2], matrix.shape[1])
+
 
 SOLVERS = ("levenberg-marquardt", "lbfgs", "gradient-descent", "adam")
 DIVERGENCES = ("mmd", "kl")
@@ -316,3 +430,79 @@ def _in_blocks(objective: EmbeddingDistance, starts: Tensor, dataset: Tensor) ->
         return parts[0]
     joined = (torch.cat([getattr(p, f) for p in parts]) for f in Solution.__dataclass_fields__)
     return Solution(*joined)
+
+
+HELD_OUT = 0.25
+NUM_FEATURES = 256
+NUM_BASIS = 200
+TRIMMED = 0.02  # of the held-out datasets
+MARGIN = 0.5  # of mean log squared errors: by less, errors of 1,000 simulations may differ by luck
+
+
+def recovery_error(embedding: Embedding, x: Tensor, s: Tensor, generator: torch.Generator) -> float:
+    """Return the mean over summaries of the log mean squared error of finding them again.
+
+    A decoder learns from three quarters of the simulations; the rest are searched for unaided.
+    """
+    order = torch.randperm(len(s), generator=generator).to(s.device)
+    z_bar, s = embedding.mean(x)[order], s[order].double()
+    num = max(1, round(HELD_OUT * len(s)))
+    decoder = RidgeDecoder(NUM_BASIS).fit(s[num:], z_bar[num:], generator=generator)
+    view = View(decoder, Bank.of(s[num:], z_bar[num:], generator), decoder.held_out_error)
+    no_hint = s.mean(0).expand_as(s[:num])
+    # In the place of the datasets, which the squared distance does not look at, the summaries.
+    found = search(view, Search(), Problem(s[:num], no_hint, z_bar[:num]), generator)
+    variance = s.var(0)
+    varies = variance > 0
+    squared = (found.s_star - s[:num]).square()[:, varies] / variance[varies]
+    # A single dataset at the edge of the simulations would decide a plain mean.
+    kept = squared.sort(0).values[: max(1, round((1 - TRIMMED) * len(squared)))]
+    return float(kept.mean(0).clamp(min=1e-30).log().mean())
+
+
+def choose_representation(
+    x: Tensor, s: Tensor, bandwidth: float | str, generator: torch.Generator | None = None
+) -> str:
+    """The representation that suits the shape of observations, unless another is clearly better.
+
+    Better means that simulated summaries are found again with less error, `recovery_error`.
+
+    Arguments:
+        x: Simulated datasets `(M, N, *event)`.
+        s: Their summaries `(M, d_s)`.
+        bandwidth: The rule for the bandwidth, which is applied to each representation.
+        generator: Draws features; by default from a fixed seed.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> centre = torch.randn(300, 1, 2, generator=generator)
+        >>> x = centre + torch.randn(300, 20, 2, generator=generator)
+        >>> choose_representation(x, x.mean(1), "median")
+        'identity'
+    """
+    generator = torch.Generator().manual_seed(0) if generator is None else generator
+    names = candidates(tuple(x.shape[2:]))
+    if len(names) == 1:
+        return names[0]
+    if not isinstance(bandwidth, str):
+        return "identity"  # a number is in the units of the data
+    errors = {}
+    for name in names:
+        representation = make_representation(name, x)
+        seen = representation(x)
+        errors[name] = math.inf
+        try:
+            sigma = choose_bandwidth(bandwidth, seen, torch.Generator().manual_seed(0))
+        except ValueError:  # most represented observations are equal
+            continue
+        features = FourierFeatures.draw(
+            tuple(seen.shape[2:]),
+            NUM_FEATURES,
+            bandwidth=sigma,
+            generator=torch.Generator().manual_seed(0),
+        )
+        features = features if x.is_cpu else moved(features, x.device)
+        embedding = Embedding(features, representation)
+        errors[name] = recovery_error(embedding, x, s, generator)
+    best = min(errors, key=lambda name: errors[name])
+    return best if errors[best] < errors[names[0]] - MARGIN else names[0]

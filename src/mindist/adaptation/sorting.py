@@ -31,7 +31,8 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.detection.misfit import WIDTH, narrow_width, typical_distance
+from mindist.detection.statistics import WIDTH, narrow_width
+from mindist.features.kernel import median_distance
 from mindist.features.residuals import Residuals, numbers, scale_of
 
 # docs/robustness.md has the errors with other cuts and widths. The other numbers were not varied.
@@ -93,7 +94,7 @@ class Sorter:
         near = torch.cdist(s / scale, s / scale).fill_diagonal_(math.inf)
         order = near.topk(min(M - 1, max(NEAR, -(-TAIL_POINTS // N))), largest=False).indices
         first = rho[:, :POINTS]
-        bandwidth = narrow_width(typical_distance(rho, generator), q)
+        bandwidth = narrow_width(median_distance(rho, generator) or 1.0, q)
         density = [
             _kernel(rows, first[idx[:, :NEAR]].flatten(1, 2), bandwidth).mean(-1)
             for rows, idx in zip(rho.split(16), order.split(16), strict=True)

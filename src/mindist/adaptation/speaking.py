@@ -14,9 +14,9 @@ on as one. Of the fixed points the one with the least
 
 .. math:: (T / \mathbb{E}[T \mid s] - q)_+ + u + 10\, u^2 , \qquad u = 1 - \bar w
 
-is chosen, T being the distance of what is left from the model at s (`mindist.detection.misfit`),
-and q what four fifths of clean simulations have at most: first what is left has to look like the
-model, then little is to be left out.
+is chosen, T being the misfit of what is left at s (`mindist.detection.statistics`), and q what four
+fifths of clean simulations have at most: first what is left has to look like the model, then little
+is to be left out.
 
 References:
     Rousseeuw and Van Driessen, Computing LTS regression for large data sets, Data Mining and
@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from mindist.adaptation.sorting import Sorted, Sorter
-from mindist.detection.misfit import Misfit, mean_of
+from mindist.detection.statistics import Misfit, mean_of
 from mindist.features.residuals import Regression
 from mindist.summarise import Summariser
 
@@ -45,6 +45,7 @@ NOTHING = 1e6  # the price of a fixed point that leaves less
 LEFT_OUT = 10.0  # the price of leaving all observations out, in expected distances
 OFFSETS = (0.5, 0.06, 0.19, 0.31, 0.69, 0.81, 0.94)  # of systematic resamples that are averaged
 GROUPS = 200  # of observations that are left out in turn
+CHUNK_BYTES = 2**22  # of data summarised at once
 
 
 class Spoken(NamedTuple):
@@ -129,15 +130,16 @@ class Speaker:
         """
         kept = systematic(weights, OFFSETS[0])
         B, N = kept.shape
-        group = torch.arange(N, device=x.device) % GROUPS
-        rows = torch.arange(B, device=x.device)
-        whole = self(x, rows, kept)
-        value = torch.zeros(B, N, whole.shape[1], dtype=torch.float64, device=x.device)
-        for g in range(min(N, GROUPS)):
-            left = kept & (group != g)
-            gone = (kept.sum(1) - left.sum(1)).clamp(min=1)
-            change = (left.sum(1) / gone)[:, None] * (whole - self(x, rows, left))
-            value[:, group == g] = change[:, None]
+        num = min(N, GROUPS)
+        group, rows = torch.arange(N, device=x.device) % num, torch.arange(B * num, device=x.device)
+        whole = self(x, rows[:B], kept)
+        parts = []
+        for part in rows.split(max(1, CHUNK_BYTES // max(1, x[:1].nbytes))):
+            row = part // num
+            left = kept[row] & (group != (part % num)[:, None])
+            gone = (kept[row].sum(1) - left.sum(1)).clamp(min=1)
+            parts.append((left.sum(1) / gone)[:, None] * (whole[row] - self(x, row, left)))
+        value = torch.cat(parts).view(B, num, -1)[:, group] if B else whole[:, None]
         return torch.where(kept[..., None], value.nan_to_num(0.0), 0.0)
 
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from mindist.decoders.mlp import HELD_OUT, train
 from mindist.decoders.ridge import ROUNDING, Standardiser
-from mindist.features.fourier import FourierFeatures
+from mindist.features.kernel import FourierFeatures
 from mindist.protocols import FeatureMap
 from mindist.schema import UNSTORED, Record
 

@@ -4,8 +4,7 @@ May import: torch, SciPy's trees, `mindist.decoders`, `mindist.features`, `mindi
 `mindist.protocols`.
 """
 
-from mindist.detection.misfit import Misfit
 from mindist.detection.null import CombinedTest, NullDistances
-from mindist.detection.outlyingness import SummaryOutlyingness
+from mindist.detection.statistics import Misfit, SummaryOutlyingness
 
 __all__ = ["CombinedTest", "Misfit", "NullDistances", "SummaryOutlyingness"]

@@ -26,35 +26,20 @@ At :math:`N = N_0` this is the held-out distance itself. Elsewhere it needs :mat
 difference between the decoder and a better regression of :math:`\bar z` on s (the closed-form one);
 for the closed-form decoder itself :math:`B = C = 0` and the null is rescaled by :math:`N_0 / N`.
 
-**One test of several statistics**: the smallest p-value, itself ranked among those of simulations.
-No statistic is the sharpest everywhere, and a correction by Bonferroni wastes level where they are
-correlated.
-
-**The p-value.** Let :math:`T_0 \in \mathbb{R}^T` be the observed statistics and
-:math:`T_1, \ldots, T_n` those of simulations. All n + 1 are ranked together, statistic by
-statistic, and then by their best rank:
+**One test of several statistics**: no statistic is the sharpest everywhere, and a correction by
+Bonferroni wastes level where they are correlated. So the smallest p-value is itself ranked. All n +
+1 datasets, the observed one 0 and the simulations, are ranked statistic by statistic, and then by
+their best rank:
 
 .. math::
     R_{jt} = \#\{k \in 0..n : T_{kt} \ge T_{jt}\}, \qquad
     a_j = \min_t R_{jt}, \qquad
     p = \frac{\#\{j \in 0..n : a_j \le a_0\}}{n + 1} .
 
-For the observation, :math:`R_{0t} / (n + 1) = (1 + k_t) / (n + 1)` with :math:`k_t` null statistics
-at least as large is the p-value of statistic t alone, and :math:`p = (1 + k) / (n + 1)` with k
-simulations whose smallest p-value is no larger.
-
-**Its level.** :math:`(a_0, \ldots, a_n)` permutes with the n + 1 vectors. If they are exchangeable,
-index 0 is like any other, and among n + 1 numbers, tied or not, at most
-:math:`\lfloor \alpha (n + 1) \rfloor` have so few that are no larger: :math:`\Pr(p \le \alpha) \le
-\alpha` for every n, T and dependence between the statistics. The observation has to be in the pool
-from which the simulations get their ranks, or the p-value could never be 1/(n + 1).
-
-**What is exact, what approximate.** The inequality is exact if the n + 1 vectors are exchangeable:
-a clean dataset drawn as the simulations were, with the same N, and statistics that treat them
-alike: simulation i is judged by what was learned from the others, an observation by what was
-learned from all, which is exchangeable up to terms of order 1/M. It holds on average over the prior
-unless the statistics are conditional on the summary, as those of `mindist.adaptation.procedure`
-are, and over draws of the simulations.
+If the n + 1 are exchangeable, :math:`\Pr(p \le \alpha) \le \alpha` for every n, T and dependence
+between the statistics: a clean dataset drawn as the simulations were, with the same N, is, because
+the simulations of the null were held out of what judges them. That is on average over the prior;
+statistics that are conditional on the summary make it hold in its parts too.
 
 References:
     Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993 (the min-p test).
@@ -168,8 +153,6 @@ class CombinedTest:
                 [0.8500, 0.1000]], dtype=torch.float64)
         >>> test.p_value(x)
         tensor([0.0500, 0.1000, 0.1500], dtype=torch.float64)
-        >>> test.smallest(x)
-        ('distance', 'distance', 'summary')
     """
 
     null: Annotated[Tensor, "q T"]
@@ -198,11 +181,6 @@ class CombinedTest:
             parts.append((pooled <= best[:, None]).sum(1))
         count = torch.cat(parts) if parts else statistics.new_zeros(0)
         return (1 + count).double() / (1 + len(null))
-
-    def smallest(self, statistics: Tensor) -> tuple[str, ...]:
-        """The name of the statistic with the smallest p-value, the first of equals, B times."""
-        decided = self.p_values(statistics).argmin(1)
-        return tuple(self.names[index] for index in decided.tolist())
 
     def _ranks(self, statistics: Tensor) -> Tensor:
         """Return 1 plus the number of simulations at least as large, `(B, T)`."""

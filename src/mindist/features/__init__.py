@@ -4,8 +4,13 @@ May import: torch, NumPy, `mindist.summarise`, `mindist.schema`, `mindist.thread
 `mindist.storage`, `mindist.checks`, `mindist.protocols`.
 """
 
-from mindist.features.fourier import FourierFeatures
-from mindist.features.kernel import choose_bandwidth, gaussian_kernel, median_distance, mmd_squared
+from mindist.features.kernel import (
+    FourierFeatures,
+    choose_bandwidth,
+    gaussian_kernel,
+    median_distance,
+    mmd_squared,
+)
 from mindist.features.representation import (
     REPRESENTATIONS,
     Encoded,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mindist.features.fourier import FourierFeatures
+from mindist.features.kernel import FourierFeatures
 from mindist.features.representation import Representation, read_representation
 from mindist.protocols import State
 from mindist.schema import Record, prefixed
