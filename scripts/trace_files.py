@@ -22,7 +22,7 @@ import mindist
 from mindist.tasks import GaussianTask
 
 SOURCE = Path(mindist.__file__).resolve().parent
-LIMITS = {"adapt and sample": 30, "fit": 24}  # a fit also goes the whole way of adapting (18)
+LIMITS = {"adapt and sample": 30, "fit": 20}
 
 
 def files_of(run: Callable[[], object]) -> list[str]:
