@@ -62,19 +62,13 @@ COLLINEAR = 1e-3  # added to the diagonal of a correlation matrix
 
 @dataclass(frozen=True)
 class Calibration:
-    """The law of the summary of clean data given an adapted one.
+    """The law of the summary of clean data given an adapted one."""
 
-    Arguments:
-        back: The expected difference of the summary from the adapted one.
-        adapted: Adapted summaries of clean simulations `(C, d_s)`.
-        residual: What is left of their summaries `(C, d_s)`, each left out of the regression.
-        scale: Standard deviations of simulated summaries `(d_s,)`.
-    """
-
-    back: Regression
-    adapted: Annotated[Tensor, "C d"]
+    back: Regression  # the expected difference of the summary from the adapted one
+    adapted: Annotated[Tensor, "C d"]  # adapted summaries of clean simulations `(C, d_s)`
+    # what is left of their summaries `(C, d_s)`, each left out of the regression
     residual: Annotated[Tensor, "C d"]
-    scale: Annotated[Tensor, "d"]
+    scale: Annotated[Tensor, "d"]  # standard deviations of simulated summaries `(d_s,)`
 
     @classmethod
     def of(cls, adapted: Tensor, s: Tensor) -> tuple[Calibration, Tensor, Tensor]:

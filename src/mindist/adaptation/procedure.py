@@ -65,7 +65,6 @@ class Examined(NamedTuple):
     spread: Tensor  # its covariance U, `(B, d_s, d_s)`
     projected: Tensor  # the calibrated projection `(B, d_s)`
     projected_spread: Tensor  # its covariance `(B, d_s, d_s)`
-    noise: Tensor  # the sampling covariance of a summary, V, `(B, d_s, d_s)`
     moved: Tensor  # log(1 + H): how far the observed summary is from the calibrated one, `(B,)`
     statistics: Tensor  # of the detection `(B, 3)`
 
@@ -83,16 +82,12 @@ class Coordinates:
     the summary of the observation alone, or principal components of what the kernel sees, and the
     size of what they leave out. Of more than 8 numbers also the summary of the observation alone,
     where it has one that is no linear function of them: what the summary measures.
-
-    Arguments:
-        alone: Whether the summary of one observation is among them.
-        centre: Of the principal components `(D,)`; a single 0 where there are none.
-        components: `(D, r)`.
     """
 
-    alone: bool
+    alone: bool  # whether the summary of one observation is among them
+    # of the principal components `(D,)`; a single 0 where there are none
     centre: Annotated[Tensor, "E"]
-    components: Annotated[Tensor, "E r"]
+    components: Annotated[Tensor, "E r"]  # `(D, r)`
 
     @classmethod
     def of(cls, embedding: Embedding, summarise: Summariser, x: Tensor) -> Coordinates:
@@ -148,52 +143,30 @@ def _is_short(embedding: Embedding) -> bool:
 
 @dataclass(frozen=True)
 class Limits:
-    """What clean simulations show, beyond which a dataset is something else.
+    """What clean simulations show, beyond which a dataset is something else."""
 
-    Arguments:
-        misfit: The largest usual misfit of what is left.
-        gap: How much less than before that has to be.
-        moved: How far no summary of a clean simulation has moved.
-        unlike: How far no summary of a clean simulation is from the others.
-    """
-
-    misfit: float
-    gap: float
-    moved: float
-    unlike: float
+    misfit: float  # the largest usual misfit of what is left
+    gap: float  # how much less than before that has to be
+    moved: float  # how far no summary of a clean simulation has moved
+    unlike: float  # how far no summary of a clean simulation is from the others
 
 
 @dataclass(frozen=True)
 class Procedure:
-    """The calibrated way of a dataset from its observations to a believable summary.
+    """The calibrated way of a dataset from its observations to a believable summary."""
 
-    Arguments:
-        coordinates: The numbers of an observation that become residuals.
-        sorter: Residuals of simulations, by summary.
-        misfit: How far observations are from the model at a summary.
-        bias: What sorting takes from the summary of clean data.
-        usual: The distance over the expected one at which what is left looks like the model.
-        calibration: The summary of clean data given that of what is left.
-        projection: The summary of clean data given their projection.
-        outlyingness: How far a summary lies from simulated ones.
-        test: The joint null of the three statistics.
-        refill: Whether the summary function fails on fewer observations.
-        num_obs: N0, of the simulations.
-        limits: What clean simulations show, beyond which a dataset is something else.
-    """
-
-    coordinates: Coordinates
-    sorter: Sorter
-    misfit: Misfit
-    bias: Regression
-    usual: float
-    calibration: Calibration
-    projection: Calibration
-    outlyingness: SummaryOutlyingness
-    test: CombinedTest
-    refill: bool
-    num_obs: Annotated[int, range(1, 2**31)]
-    limits: Limits
+    coordinates: Coordinates  # the numbers of an observation that become residuals
+    sorter: Sorter  # residuals of simulations, by summary
+    misfit: Misfit  # how far observations are from the model at a summary
+    bias: Regression  # what sorting takes from the summary of clean data
+    usual: float  # the distance over the expected one at which what is left looks like the model
+    calibration: Calibration  # the summary of clean data given that of what is left
+    projection: Calibration  # the summary of clean data given their projection
+    outlyingness: SummaryOutlyingness  # how far a summary lies from simulated ones
+    test: CombinedTest  # the joint null of the three statistics
+    refill: bool  # whether the summary function fails on fewer observations
+    num_obs: Annotated[int, range(1, 2**31)]  # N0, of the simulations
+    limits: Limits  # what clean simulations show, beyond which a dataset is something else
 
     @classmethod
     @torch.no_grad()
@@ -322,7 +295,7 @@ class Procedure:
         moved = moved_by(s_obs, centre, alone, ratio * V)
         projected, covariance = self.projection(near[:, 0])
         wide = spread_of(covariance, V, torch.full_like(moved, num_obs), num_obs, self.num_obs)
-        return Examined(spoken, centre, spread, projected, wide, V, moved, statistics)
+        return Examined(spoken, centre, spread, projected, wide, moved, statistics)
 
     def fits(self, found: Examined) -> Tensor:
         """Return whether what is left looks like the model, `(B,)`."""

@@ -57,15 +57,10 @@ TOLERANCE = 1e-13  # the largest share of the objective that a last step may be 
 
 @dataclass(frozen=True)
 class ReducedHead:
-    r"""The last layer of a decoder, cut to its rank: :math:`W = (U \Sigma) V^\top`.
+    r"""The last layer of a decoder, cut to its rank: :math:`W = (U \Sigma) V^\top`."""
 
-    Arguments:
-        mixing: :math:`U \Sigma`, `(H, rank)`.
-        directions: :math:`V`, `(K, rank)`, orthonormal.
-    """
-
-    mixing: Tensor
-    directions: Tensor
+    mixing: Tensor  # :math:`U \Sigma`, `(H, rank)`
+    directions: Tensor  # :math:`V`, `(K, rank)`, orthonormal
 
     @classmethod
     def of(cls, weight: Tensor) -> ReducedHead:
@@ -233,17 +228,11 @@ def _frozen(starts: Any) -> tuple[Start, ...]:
 
 @dataclass(frozen=True)
 class View:
-    """Decoder, bank and error, learned from simulations through one kernel.
+    """Decoder, bank and error, learned from simulations through one kernel."""
 
-    Arguments:
-        decoder: From a summary to the mean embedding of its datasets.
-        bank: Simulated summaries and embeddings, to start from and to stay near.
-        error: Mean squared distance of simulations that the decoder has not seen.
-    """
-
-    decoder: Decoder
-    bank: Bank
-    error: float
+    decoder: Decoder  # from a summary to the mean embedding of its datasets
+    bank: Bank  # simulated summaries and embeddings, to start from and to stay near
+    error: float  # mean squared distance of simulations that the decoder has not seen
 
     @cached_property
     def head(self) -> ReducedHead:
@@ -276,40 +265,25 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    """Observed datasets, as a search sees them.
+    """Observed datasets, as a search sees them."""
 
-    Arguments:
-        x: The datasets `(B, N, *event)`; only the KL divergence looks at them.
-        s_obs: Their summaries `(B, d_s)`.
-        z_bar: Their mean embeddings `(B, K)`.
-        cloud: Where datasets with such embeddings have their summaries, if it is known already.
-    """
-
-    x: Tensor
-    s_obs: Tensor
-    z_bar: Tensor
+    x: Tensor  # the datasets `(B, N, *event)`; only the KL divergence looks at them
+    s_obs: Tensor  # their summaries `(B, d_s)`
+    z_bar: Tensor  # their mean embeddings `(B, K)`
+    # where datasets with such embeddings have their summaries, if it is known already
     cloud: Cloud | None = None
 
 
 @dataclass(frozen=True)
 class Found:
-    """Hold where the search of each dataset ended.
+    """Hold where the search of each dataset ended."""
 
-    Arguments:
-        s_star: The best summaries `(B, d_s)`, float64, rounded as the observed ones are.
-        mu: The decoder's embeddings there, `(B, K)`, float64.
-        objective_star: What was minimised, there, `(B,)`; never above `objective_obs`.
-        objective_obs: The same at the observed summaries, `(B,)`.
-        improved: Whether the objective fell, `(B,)`.
-        code: How the solver ended, `(B,)`, a `SolverStatus`.
-    """
-
-    s_star: Tensor
-    mu: Tensor
-    objective_star: Tensor
-    objective_obs: Tensor
-    improved: Tensor
-    code: Tensor
+    s_star: Tensor  # the best summaries `(B, d_s)`, float64, rounded as the observed ones are
+    mu: Tensor  # the decoder's embeddings there, `(B, K)`, float64
+    objective_star: Tensor  # what was minimised, there, `(B,)`; never above `objective_obs`
+    objective_obs: Tensor  # the same at the observed summaries, `(B,)`
+    improved: Tensor  # whether the objective fell, `(B,)`
+    code: Tensor  # how the solver ended, `(B,)`, a `SolverStatus`
 
     @property
     def status(self) -> tuple[Status, ...]:

@@ -59,30 +59,22 @@ class Sorted(NamedTuple):
 
 @dataclass(frozen=True)
 class Sorter:
-    """The residuals of simulated datasets, by summary.
+    """The residuals of simulated datasets, by summary."""
 
-    Arguments:
-        residuals: The map of an observation to its residual.
-        s: Summaries of simulated datasets `(M, d_s)`.
-        scale: Standard deviations of simulated summaries `(d_s,)`.
-        points: Residuals of each dataset that are not in the model's lowest thousandth `(M, J, q)`.
-        level: Log density that a twentieth of the simulated observations near s are below `(M,)`.
-        decay: Mean excess of those below it `(M,)`.
-        cut: Densities of single numbers that a thousandth of the simulated observations have one
-            below, V of them.
-        bandwidth: h.
-        errors: Sampling errors by which the data's own density has to exceed the model's, at both
-            widths and alone: as many as it takes for clean simulations to have next to no clumps.
-    """
-
-    residuals: Residuals
-    s: Annotated[Tensor, "M d"]
-    scale: Annotated[Tensor, "d"]
+    residuals: Residuals  # the map of an observation to its residual
+    s: Annotated[Tensor, "M d"]  # summaries of simulated datasets `(M, d_s)`
+    scale: Annotated[Tensor, "d"]  # standard deviations of simulated summaries `(d_s,)`
+    # residuals of each dataset that are not in the model's lowest thousandth `(M, J, q)`
     points: Annotated[Tensor, "M J q"]
+    # log density that a twentieth of the simulated observations near s are below `(M,)`
     level: Annotated[Tensor, "M"]
-    decay: Annotated[Tensor, "M"]
+    decay: Annotated[Tensor, "M"]  # mean excess of those below it `(M,)`
+    # densities of single numbers that a thousandth of the simulated observations have one below, V
+    # of them
     cut: tuple[float, ...]
-    bandwidth: float
+    bandwidth: float  # h
+    # sampling errors by which the data's own density has to exceed the model's, at both widths and
+    # alone: as many as it takes for clean simulations to have next to no clumps
     errors: tuple[float, ...]
 
     @classmethod
@@ -220,17 +212,11 @@ def _excess(
 
 @dataclass(frozen=True)
 class _Alone:
-    """The numbers of residuals one by one, and their size, on a grid.
+    """The numbers of residuals one by one, and their size, on a grid."""
 
-    Arguments:
-        place: Where each of V numbers of an observation lies on the grid `(B, V, N)`.
-        model: The model's density there, in mean kernel values `(B, V, N)`.
-        num: Residuals that stand for the model.
-    """
-
-    place: Tensor
-    model: Tensor
-    num: int
+    place: Tensor  # where each of V numbers of an observation lies on the grid `(B, V, N)`
+    model: Tensor  # the model's density there, in mean kernel values `(B, V, N)`
+    num: int  # residuals that stand for the model
 
     @classmethod
     def of(cls, rho: Tensor, points: Tensor) -> _Alone:

@@ -58,15 +58,10 @@ class Spoken(NamedTuple):
 
 @dataclass(frozen=True)
 class Speaker:
-    """Summaries of parts of a dataset.
+    """Summaries of parts of a dataset."""
 
-    Arguments:
-        summarise: The summary function.
-        refill: Whether parts are filled up to N, because the function fails on fewer.
-    """
-
-    summarise: Summariser
-    refill: bool
+    summarise: Summariser  # the summary function
+    refill: bool  # whether parts are filled up to N, because the function fails on fewer
 
     @classmethod
     def of(cls, summarise: Summariser, x: Tensor) -> Speaker:
@@ -152,21 +147,13 @@ def systematic(weights: Tensor, offset: float) -> Tensor:
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """Sort and speak in turn, from many starts, and choose one fixed point of each dataset.
+    """Sort and speak in turn, from many starts, and choose one fixed point of each dataset."""
 
-    Arguments:
-        sorter: Sorts.
-        speaker: Speaks.
-        bias: b(s).
-        misfit: How far what is left is from the model, over what is expected.
-        usual: q, the distance over the expected one that costs nothing.
-    """
-
-    sorter: Sorter
-    speaker: Speaker
-    bias: Regression
-    misfit: Misfit
-    usual: float
+    sorter: Sorter  # sorts
+    speaker: Speaker  # speaks
+    bias: Regression  # b(s)
+    misfit: Misfit  # how far what is left is from the model, over what is expected
+    usual: float  # q, the distance over the expected one that costs nothing
 
     def __call__(self, x: Tensor, seen: Tensor, s_obs: Tensor, starts: Tensor) -> Spoken:
         """Return the chosen fixed points of datasets `(B, N, *event)`.

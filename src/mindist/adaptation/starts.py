@@ -37,15 +37,10 @@ LEAST_VARIANCE = 1e-12  # a summary that is equal in the whole cloud may move by
 
 @dataclass(frozen=True)
 class Cloud:
-    """Mark where simulations with similar embeddings have their summaries.
+    """Mark where simulations with similar embeddings have their summaries."""
 
-    Arguments:
-        centre: Means `(B, d_s)`.
-        whitener: Matrices `(B, d_s, d_s)` whose squared product with (s - m) is the penalty.
-    """
-
-    centre: Tensor
-    whitener: Tensor
+    centre: Tensor  # means `(B, d_s)`
+    whitener: Tensor  # matrices `(B, d_s, d_s)` whose squared product with (s - m) is the penalty
 
     @classmethod
     def of(cls, s: Tensor, scale: Tensor) -> Cloud:
@@ -84,18 +79,12 @@ NEAREST_ELEMENTS = 2**24
 
 @dataclass(frozen=True)
 class Bank:
-    """A sample of simulated datasets to start from.
+    """A sample of simulated datasets to start from."""
 
-    Arguments:
-        s: Their summaries `(m, d_s)`, float64.
-        z_bar: Their mean embeddings `(m, K)`, float32.
-        centre: The mean of all simulated summaries `(d_s,)`, float64.
-        scale: The standard deviation of all simulated summaries `(d_s,)`, float64.
-    """
-
-    s: Annotated[Tensor, "M d"]
-    z_bar: Annotated[Tensor, "M K"]
-    centre: Annotated[Tensor, "d"]
+    s: Annotated[Tensor, "M d"]  # their summaries `(m, d_s)`, float64
+    z_bar: Annotated[Tensor, "M K"]  # their mean embeddings `(m, K)`, float32
+    centre: Annotated[Tensor, "d"]  # the mean of all simulated summaries `(d_s,)`, float64
+    # the standard deviation of all simulated summaries `(d_s,)`, float64
     scale: Annotated[Tensor, "d"]
 
     @classmethod

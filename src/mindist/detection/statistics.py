@@ -52,19 +52,14 @@ BLOCK = 64  # datasets
 
 @dataclass(frozen=True)
 class Distance:
-    """The log distance of residuals from simulated ones, less what is expected of clean data.
+    """The log distance of residuals from simulated ones, less what is expected of clean data."""
 
-    Arguments:
-        frequency: Of the features: of q numbers `(q, F)`, or of these and their size.
-        expected: The mean features of clean data, given s.
-        whitener: The root of the inverse of their damped covariance `(2 F, 2 F)`.
-        typical: The expected log distance of clean data, given s.
-    """
-
+    # of the features: of q numbers `(q, F)`, or of these and their size
     frequency: Annotated[Tensor, "V F"]
-    expected: Regression
+    expected: Regression  # the mean features of clean data, given s
+    # the root of the inverse of their damped covariance `(2 F, 2 F)`
     whitener: Annotated[Tensor, "P P"]
-    typical: Regression
+    typical: Regression  # the expected log distance of clean data, given s
 
     @classmethod
     def of(cls, rho: Tensor, s: Tensor, frequency: Tensor) -> tuple[Distance, Tensor]:
@@ -96,10 +91,6 @@ class Distance:
 class Misfit:
     """Both distances.
 
-    Arguments:
-        together: With all numbers of a residual.
-        alone: With each of them.
-
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> s = torch.randn(300, 1, generator=generator).double()
@@ -110,8 +101,8 @@ class Misfit:
         (torch.Size([300, 2]), True)
     """
 
-    together: Distance
-    alone: Distance
+    together: Distance  # with all numbers of a residual
+    alone: Distance  # with each of them
 
     @classmethod
     def of(cls, rho: Tensor, s: Tensor) -> tuple[Misfit, Tensor]:
