@@ -42,4 +42,4 @@ def mds_paper(task: GaussianTask, x_train: Tensor) -> MinimumDistance:
 @pytest.fixture(scope="session")
 def mds_small(task: GaussianTask, x_train: Tensor) -> MinimumDistance:
     """A quickly fitted estimator for tests of behaviour rather than of accuracy."""
-    return MinimumDistance(task.summary, num_features=64).fit(x_train[:1_000])
+    return MinimumDistance(task.summary, num_features=64).fit(x_train[:600])

@@ -19,7 +19,7 @@ from mindist.features import residuals
 from mindist.features.residuals import Regression, Residuals
 from mindist.summarise import Summariser
 
-NUM, NUM_OBS = 2_000, 100
+NUM, NUM_OBS = 1_000, 100
 
 
 def uniform(*shape, low=-1.0, high=1.0, seed=0):
@@ -374,7 +374,7 @@ def test_a_forced_adaptation_of_clean_data_moves_little(fitted):
 
 @pytest.fixture(scope="module")
 def line():
-    _, x = regression_data(1_000, NUM_OBS)
+    _, x = regression_data(600, NUM_OBS)
     return MinimumDistance(least_squares, num_features=128).fit(x)
 
 
@@ -509,7 +509,7 @@ def test_a_summary_that_raises_on_other_sizes_is_refilled(contaminated):
         return mean_and_spread(x)
 
     clean, x = contaminated
-    mds = MinimumDistance(summary, num_features=64).fit(location_and_scale(1_000)[2])
+    mds = MinimumDistance(summary, num_features=64).fit(location_and_scale(500)[2])
     assert mds.fitted_.procedure.refill
     result = mds.adapt(x)
     assert result.misspecified.all()

@@ -126,7 +126,7 @@ def test_coordinates_in_other_units_are_seen_in_units_of_their_own(event):
 def test_the_units_of_a_coordinate_do_not_change_the_error_of_the_default():
     """Grams or kilograms: the same observations, contaminated alike, to 10% in each coordinate."""
     task, generator = GaussianTask(), torch.Generator().manual_seed(0)
-    x = task.simulate(task.sample_prior(1_000, generator), generator=generator)
+    x = task.simulate(task.sample_prior(500, generator), generator=generator)
     theta = task.sample_prior(50, generator)
     clean = task.simulate(theta, generator=generator)
     x_obs = task.contaminate(clean, 0.2, generator=generator)
