@@ -40,19 +40,18 @@ STATISTICS = ("observations odd", "single numbers odd", "summary unlike simulate
 MOST_COORDINATES = 64  # of an observation, all of which become residuals
 FEW_COORDINATES = 8  # of which the summary of one observation would add nothing
 COMPONENTS = 8  # principal ones of longer observations
-REFERENCES = (
-    3_000  # simulated datasets to learn from, at most three fifths; the others are the null
-)
+REFERENCES = 3_000  # datasets to learn from, at most three fifths; the others are the null
 CALIBRATED = 600  # of the others, which go the whole way
 LEAST = 40  # simulated datasets for each of the two
 FEWEST = 5  # observations of which some can be left out
 BIAS_FEATURES = 40
 USUAL = 0.97  # share of clean simulations whose rest looks no less like the model
-CLEARLY = 0.5  # log of the least factor by which sorting has to bring the data nearer to the model,
-# and by which a summary has to be farther from others than in any clean simulation
-# Sampling variances that clean data may lose on average to false alarms, at most 20 of each: an
-# error of 1.02 times as much, or one false alarm in 600.
-AFFORDABLE, MOST_LOST = 0.035, 20.0
+# Logs of the least and the largest factor by which sorting has to bring the data nearer to the
+# model. The first also is that by which a summary has to be farther from others than any clean one.
+CLEARLY, VERY_CLEARLY = 0.5, 1.1
+# Of clean simulations that are detected at this level: sampling variances that they may lose on
+# average, at most 20 of each. An error of 1.02 times as much, or one false alarm in 600.
+ALARM, AFFORDABLE, MOST_LOST = 0.05, 0.035, 20.0
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 BLOCK_ELEMENTS = 2**23  # kernel values of all paths of a block, 32 MB
 
@@ -228,8 +227,10 @@ class Procedure:
         fitting = float(found.misfit.quantile(USUAL))
         rho, unlike = residuals(seen[null], s[null]), outlyingness(s[null])
         odd = misfit(rho, all_of(rho), s[null])
-        before = mean_of(odd)[: len(centre)]
-        gap = torch.where(found.misfit <= fitting, before - found.misfit, -math.inf)
+        test = CombinedTest(torch.cat([odd, unlike[:, None]], 1), STATISTICS)
+        detected = test.p_value(test.null[: len(centre)]) <= ALARM
+        gap = mean_of(odd)[: len(centre)] - found.misfit
+        gap = torch.where(detected & (found.misfit <= fitting), gap, -math.inf)
         loss = ((s[last] - centre).square() / V.diagonal(dim1=1, dim2=2).clamp(min=1e-30)).mean(1)
         limits = Limits(
             fitting,
@@ -246,7 +247,7 @@ class Procedure:
             calibration,
             Calibration.of(near[:, 0], s[last])[0],
             outlyingness,
-            CombinedTest(torch.cat([odd, unlike[:, None]], 1), STATISTICS),
+            test,
             speaker.refill,
             num_obs,
             limits,
@@ -331,7 +332,7 @@ def _affordable(gap: Tensor, loss: Tensor) -> float:
     gap, order = gap.sort(descending=True)
     lost = loss[order].clamp(max=MOST_LOST).cumsum(0)
     allowed = gap[lost > AFFORDABLE * len(gap)]
-    return max(CLEARLY, float(allowed[0]) if len(allowed) else CLEARLY)
+    return min(max(CLEARLY, float(allowed[0]) if len(allowed) else CLEARLY), VERY_CLEARLY)
 
 
 def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near: Tensor) -> Spoken:
