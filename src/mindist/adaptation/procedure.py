@@ -2,7 +2,7 @@ r"""See, sort, speak, calibrated on clean simulations: what the default does wit
 
 1. *See* each observation as a residual of the model at a summary (`mindist.features.residuals`).
 2. *Detect*: are all observations at the observed summary unlike the model's, together or number by
-   number (`mindist.detection.statistics`), or is that summary unlike simulated ones
+   number, or is that summary farther from simulated ones than any clean one
    (`mindist.detection.statistics`)? Three statistics, ranked together among clean simulations.
 3. *Sort* and *speak* in turn (`mindist.adaptation.sorting`, `speaking`): a summary t of the
    observations that the model at t explains.
@@ -225,9 +225,10 @@ class Procedure:
         V = noise.covariance(centre)
         spread = spread_of(covariance, V, found.weights.sum(1), num_obs, num_obs)
         fitting = float(found.misfit.quantile(USUAL))
-        rho, unlike = residuals(seen[null], s[null]), outlyingness(s[null])
+        rho, unlike = residuals(seen[null], s[null]), float(outlyingness(s[null]).max()) + CLEARLY
         odd = misfit(rho, all_of(rho), s[null])
-        test = CombinedTest(torch.cat([odd, unlike[:, None]], 1), STATISTICS)
+        # No clean simulation is beyond the limit of the third: it adds nothing to the level.
+        test = CombinedTest(torch.cat([odd, torch.zeros_like(odd[:, :1])], 1), STATISTICS)
         detected = test.p_value(test.null[: len(centre)]) <= ALARM
         gap = mean_of(odd)[: len(centre)] - found.misfit
         gap = torch.where(detected & (found.misfit <= fitting), gap, -math.inf)
@@ -236,7 +237,7 @@ class Procedure:
             fitting,
             _affordable(gap, loss),
             float(moved_by(s[last], centre, spread, V).max()) + CLEARLY,
-            float(unlike.max()) + CLEARLY,
+            unlike,
         )
         return cls(
             coordinates,
@@ -268,7 +269,8 @@ class Procedure:
         parts = each_in_a_thread(block, torch.arange(len(x), device=x.device).split(size))
         # Summaries of fewer observations lie farther from simulated ones.
         unlike = self.outlyingness(s, max(1.0, math.sqrt(self.num_obs / num_obs)))
-        return torch.cat([torch.cat(parts), unlike[:, None]], 1)
+        beyond = (unlike - self.limits.unlike).clamp(min=0)
+        return torch.cat([torch.cat(parts), beyond[:, None]], 1)
 
     @torch.no_grad()
     def __call__(
@@ -319,7 +321,7 @@ class Procedure:
 
     def unlike_simulated(self, found: Examined) -> Tensor:
         """Return whether simulations have no summary like the observed one, `(B,)`."""
-        return found.statistics[:, 2] > self.limits.unlike
+        return found.statistics[:, 2] > 0
 
 
 def _affordable(gap: Tensor, loss: Tensor) -> float:
