@@ -27,7 +27,7 @@ STATISTICS = {  # what the statistics of the test measure
     "distance": "distance of the data from the decoder",
     "observations odd": "distance of all observations from the model at the observed summary",
     "single numbers odd": "the same of each number of an observation, and of their size, alone",
-    "summary unlike simulated ones": "distance of the observed summary from simulated ones",
+    "summary unlike simulated ones": "summary farther from simulated ones than any clean one",
 }
 
 
