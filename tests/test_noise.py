@@ -171,7 +171,10 @@ def test_an_adapted_summary_is_as_uncertain_as_one_of_what_is_left(task, mds):
 
 
 @pytest.mark.slow
-def test_no_excess_where_nothing_was_detected_and_none_in_the_papers_preset(task, mds, mds_paper):
+def test_no_excess_where_nothing_was_detected_and_none_in_the_papers_preset(task, mds, x_train):
+    mds_paper = MinimumDistance.paper(task.summary)
+    mds_paper.decoder.max_epochs = 10
+    mds_paper.fit(x_train[:1_000])
     generator = torch.Generator().manual_seed(4)
     x = task.simulate(task.sample_prior(50, generator), generator=generator)
     result = mds.adapt(x)

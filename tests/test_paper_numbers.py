@@ -55,14 +55,14 @@ def test_the_default_is_no_worse_than_the_paper_and_free_on_clean_data(rmse):
 
 
 def test_the_batched_solver_matches_lbfgs_for_each_dataset(task, mds, mds_paper):
-    """Same decoder, same start: no worse by more than 1e-8 relative in 99% of 1,000 datasets."""
+    """Same decoder, same start: no worse by more than 1e-8 relative in 99% of 300 datasets."""
     generator = torch.Generator().manual_seed(7)
-    x = task.simulate(task.sample_prior(1_000, generator), generator=generator)
+    x = task.simulate(task.sample_prior(300, generator), generator=generator)
     x_obs = task.contaminate(x, 0.2, generator=generator)
     for estimator in (mds, mds_paper):
         fitted = estimator.fitted_
         distance = EmbeddingDistance(fitted.decoder, fitted.features.mean(x_obs).double())
-        start, every = task.summary(x_obs).double(), torch.arange(1_000)
+        start, every = task.summary(x_obs).double(), torch.arange(300)
         with torch.no_grad():
             batched = distance(levenberg_marquardt(distance.residual, start).value, every)
         single = lbfgs(distance, start).objective
@@ -71,7 +71,7 @@ def test_the_batched_solver_matches_lbfgs_for_each_dataset(task, mds, mds_paper)
 
 @pytest.mark.parametrize("num_obs", [50, 100, 200])
 def test_size_of_the_paper_preset(task, mds_paper, num_obs):
-    """2,000 clean datasets: the error of the threshold, from 1,000 held-out simulations, counts.
+    """2,000 clean datasets: the error of the threshold, from 500 held-out simulations, counts.
 
     Given the null sample the level is Beta distributed around alpha, so that rejections among
     2,000 are beta-binomial; two samples are compared by the two-sample KS test.

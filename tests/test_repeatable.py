@@ -19,11 +19,11 @@ from mindist import MinimumDistance
 
 torch.set_num_threads(int(sys.argv[1]))
 generator = torch.Generator().manual_seed(0)
-x = torch.randn(500, 1, 3, generator=generator) + torch.randn(500, 40, 3, generator=generator)
-x_obs = x[:40].clone()
-x_obs[:, :8] = 5 + 0.1 * x_obs[:, :8]
+x = torch.randn(420, 1, 3, generator=generator) + torch.randn(420, 20, 3, generator=generator)
+x_obs = x[:20].clone()
+x_obs[:, :4] = 5 + 0.1 * x_obs[:, :4]
 mds = MinimumDistance(lambda x: x.mean(1), num_features=128, seed=3, representation="identity")
-result = mds.fit(x[100:]).adapt(x_obs)
+result = mds.fit(x[20:]).adapt(x_obs)
 names = ("s_star", "p_value", "weights", "covariance", "epsilon")
 print(json.dumps({name: getattr(result, name).double().flatten().tolist() for name in names}))
 """

@@ -147,6 +147,7 @@ def test_without_a_posterior_the_page_says_how_to_get_the_rest(tmp_path, mds_sma
     path = write_report(tmp_path / "report.html", result=result, x=clean, mds=mds_small)
     text = " ".join(read(path.read_text(encoding="utf-8")).text)
     assert "Nothing in these data speaks against the simulator." in text
+    assert "All are 0, because data that pass the test are not sorted." in text
     assert "It is no proof that the model is right" in text
     assert "posterior=posterior, simulator=simulator" in text
 

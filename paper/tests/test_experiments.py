@@ -5,6 +5,7 @@ import math
 import socket
 import warnings
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,9 @@ import torch
 from typer.testing import CliRunner
 
 from mindist.cli import app
+from mindist.decoders.mlp import train
 from mindist.features import mmd_squared
+from mindist.solvers import adam
 from mindist_paper.evaluation.cell import canonical
 from mindist_paper.experiments import claims, gaussian, reproduce, theorems
 from mindist_paper.experiments.experiment import PROFILES
@@ -72,7 +75,15 @@ def test_no_path_gets_into_an_address(monkeypatch):
 def results(tmp_path_factory):
     """The folder of `mindist reproduce all --profile smoke`."""
     folder = tmp_path_factory.mktemp("reproduce") / "smoke"
-    with warnings.catch_warnings():
+
+    def briefly(decoder, *args, **options):
+        decoder.max_epochs = 2
+        return train(decoder, *args, **options)
+
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        for module in ("mlp", "flow"):
+            patch.setattr(f"mindist.decoders.{module}.train", briefly)
+        patch.setattr("mindist.adaptation.search.adam", partial(adam, max_iterations=10))
         # sbi, on the constant X_0 of OUP
         warnings.filterwarnings("ignore", "Data has constant values", UserWarning)
         run = invoke("reproduce", "all", "--profile", "smoke", "--out", folder, "--workers", 1)

@@ -170,7 +170,7 @@ class Adaptation(Detection):
 
     Example:
         >>> from mindist import MinimumDistance
-        >>> x = torch.randn(2_000, 1, 2) + torch.randn(2_000, 50, 2)
+        >>> x = torch.randn(600, 1, 2) + torch.randn(600, 50, 2)
         >>> mds = MinimumDistance(lambda x: x.mean(1)).fit(x)
         >>> result = mds.adapt(torch.cat([x[0, 5:], 4 + torch.rand(5, 2)]))
         >>> bool(result.adapted), bool(result.outliers[45:].all())
