@@ -325,16 +325,16 @@ class Procedure:
 
 
 def _affordable(gap: Tensor, loss: Tensor) -> float:
-    """Return the least gap at which clean simulations lose next to nothing.
+    """Return the least gap at which clean simulations lose next to nothing that it could prevent.
 
     Arguments:
         gap: By how much sorting has lowered the log distance of clean simulations `(n,)`.
         loss: What each would lose if that were believed, in sampling variances `(n,)`.
     """
     gap, order = gap.sort(descending=True)
-    lost = loss[order].clamp(max=MOST_LOST).cumsum(0)
-    allowed = gap[lost > AFFORDABLE * len(gap)]
-    return min(max(CLEARLY, float(allowed[0]) if len(allowed) else CLEARLY), VERY_CLEARLY)
+    lost = torch.where(gap > VERY_CLEARLY, 0.0, loss[order].clamp(max=MOST_LOST)).cumsum(0)
+    beyond = gap[lost > AFFORDABLE * len(gap)]
+    return max(CLEARLY, float(beyond[0])) if len(beyond) else CLEARLY
 
 
 def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near: Tensor) -> Spoken:
