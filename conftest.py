@@ -5,13 +5,18 @@ One thread, because the numbers of a trained network depend on how many there ar
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from browser import Browser, browser, find_chromium
+from mindist.decoders.mlp import train
+from mindist.solvers import adam
 
 torch.set_num_threads(1)
 os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
@@ -19,10 +24,11 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # before anything imports Keras
 
 # Files that take longest, longest first: begun last, one would run while other processes idle.
 LONGEST = """
-test_baselines test_experiments test_runner test_tutorials test_golden test_paper_numbers
-test_robust_posterior test_streaming test_simulation test_detection README test_docs_site
-test_fuzz test_minimum_distance test_efficiency test_command_line_docs test_bayesflow_bridge
-test_repeatable test_benchmark test_demo
+test_experiments test_baselines test_tutorials test_robust_posterior test_paper_numbers test_runner
+test_minimum_distance test_bridges test_simulation test_streaming test_fit_bank test_golden
+test_procedure test_benchmark test_demo test_bayesflow_bridge test_command_line test_report_dataset
+test_command_line_docs test_fuzz test_sbi_bridge README test_properties test_repeatable
+test_recovery test_adapting test_observed test_simulation_cluster test_docs_site test_packaging
 """
 
 
@@ -47,6 +53,25 @@ collect_ignore = ["docs/conf.py", "docs/links.py", "docs/mathml.py"]
 def seed() -> None:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002  (sbi and SciPy draw from the global state)
+
+
+@pytest.fixture(scope="session")
+def briefly() -> Callable[..., AbstractContextManager[None]]:
+    """Within it decoders are trained for at most so many passes, and Adam takes so many steps."""
+
+    @contextmanager
+    def patched(*, epochs: int, steps: int) -> Iterator[None]:
+        def brief(decoder: Any, *args: Any, **options: Any) -> float:
+            decoder.max_epochs = min(decoder.max_epochs, epochs)
+            return train(decoder, *args, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            for module in ("mlp", "flow"):
+                patch.setattr(f"mindist.decoders.{module}.train", brief)
+            patch.setattr("mindist.adaptation.search.adam", partial(adam, max_iterations=steps))
+            yield
+
+    return patched
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from mindist.cli.demo import Sizes, draw_figure, errors_by_epsilon, format_table, train
 from mindist.tasks import GaussianTask
 
-SIZES = Sizes(simulations=3_000, test_datasets=100, posterior_samples=200, epsilons=(0.0, 0.2))
+SIZES = Sizes(simulations=2_000, test_datasets=100, posterior_samples=200, epsilons=(0.0, 0.2))
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ from mindist.solvers import lbfgs
 
 pytestmark = pytest.mark.slow
 OFFICIAL = {0.1: 0.109, 0.2: 0.147, 0.3: 0.196}  # ANCHORS.md, MDS (RF) official, delta 3
-NUM_TEST = 400
+NUM_TEST = 250
 
 
 @pytest.fixture(scope="module")
 def rmse(task, mds, mds_paper):
-    """Mean RMSE of the posterior mean, by epsilon, for every method, on 400 test datasets."""
+    """Mean RMSE of the posterior mean, by epsilon, for every method, on 250 test datasets."""
     generator = torch.Generator().manual_seed(42)
     theta = task.sample_prior(NUM_TEST, generator)
     x = task.simulate(theta, generator=generator)

@@ -125,6 +125,7 @@ def few_kept(monkeypatch):
     monkeypatch.setattr(stream, "MAX_KEPT", 600)
 
 
+@pytest.mark.slow
 def test_a_long_stream_is_summed_whole_and_kept_in_part(task, x_train, few_kept):
     x, probe = x_train[:2_000, :20], x_train[2_000:2_050, :20]
     fits = [MinimumDistance(task.summary, **OPTIONS).fit(x.split(size)) for size in (300, 2_000)]

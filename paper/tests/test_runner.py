@@ -131,7 +131,7 @@ def test_test_datasets_are_paired():
 
 
 @pytest.mark.slow
-def test_every_method_and_two_workers(tmp_path):
+def test_every_method_and_two_workers(tmp_path, briefly):
     """Also the slow ones, and with a learned summary; the summary is the method's own."""
     quick = {"penalty": 1.0, "max_num_epochs": 1}
     cells = [
@@ -141,7 +141,8 @@ def test_every_method_and_two_workers(tmp_path):
         *cells_of("mds", options={"starts": ["mean"], "restarts": 2, "search_seed": 3}),
     ]
     store = Store(tmp_path / "one")
-    frame = run(cells, store, progress=False)
+    with briefly(epochs=2, steps=10):
+        frame = run(cells, store, progress=False)
     metrics = ["rmse", "coverage_50", "predictive_mmd", "reference_mmd", "summary_distance"]
     assert np.isfinite(frame[metrics]).all(axis=None)
     assert frame.summary_distance[frame.method == "oracle"].eq(0).all()
