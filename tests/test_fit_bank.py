@@ -50,7 +50,7 @@ def test_a_bank_is_what_the_protocol_says(task, simulations):
         assert not is_bank(other)
 
 
-@pytest.mark.parametrize("keep", ["embedding", "data"])
+@pytest.mark.parametrize("keep", ["embedding", pytest.param("data", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kept", [600, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_a_bank_gives_the_fit_to_its_chunks(task, simulations, monkeypatch, keep, kept):
     """Also where the simulations overflow what is kept of them."""

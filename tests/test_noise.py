@@ -185,6 +185,7 @@ def test_no_excess_where_nothing_was_detected_and_none_in_the_papers_preset(task
     assert not adapted.excess.any()
 
 
+@pytest.mark.slow
 def test_fewer_observations_than_simulated_are_uncertain(task, mds):
     """The posterior takes every summary for one of 100 observations; C knows that these are 25."""
     generator = torch.Generator().manual_seed(5)

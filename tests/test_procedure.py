@@ -388,6 +388,7 @@ def line():
     return MinimumDistance(least_squares, num_features=128).fit(x)
 
 
+@pytest.mark.slow
 def test_other_covariates_leave_the_coefficients_where_they_are(line):
     """All covariates shifted by 1: the data are odd, and least squares does not mind."""
     theta, x = regression_data(30, NUM_OBS, seed=500)
@@ -400,6 +401,7 @@ def test_other_covariates_leave_the_coefficients_where_they_are(line):
     assert torch.equal(result.s_star[still], result.s_obs[still])
 
 
+@pytest.mark.slow
 def test_outliers_of_a_line_are_found_by_their_residuals(line):
     """A tenth shifted by 10 noise standard deviations, well inside the range of the responses."""
     _, x = regression_data(30, NUM_OBS, seed=600)
@@ -477,6 +479,7 @@ def rounded(x):
     return (x * 10).round() / 10
 
 
+@pytest.mark.slow
 def test_rounded_data_are_no_false_alarm(fitted):
     """To a tenth of a standard deviation, of observed data only, and of simulated ones too."""
     x = rounded(location_and_scale(200, seed=900)[2])
@@ -512,6 +515,7 @@ def test_a_summary_in_numpy_gives_the_same():
     torch.testing.assert_close(found[0].s_star, found[1].s_star, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_summary_that_raises_on_other_sizes_is_refilled(contaminated):
     def summary(x):
         if x.shape[1] != NUM_OBS:

@@ -71,6 +71,7 @@ def test_threads_share_an_estimator(call, mds):
         assert_equal(result, getattr(mds, call)(x))
 
 
+@pytest.mark.slow
 def test_threads_that_make_threads_of_their_own_share_an_estimator(mds, monkeypatch):
     monkeypatch.setattr("mindist.minimum_distance.BLOCK_BYTES", 2**17)  # several blocks each
     data = [contaminated(seed, num=60) for seed in range(3)]
