@@ -34,6 +34,10 @@ from mindist.schema import Record, pack, prefixed
 from mindist.summarise import Summariser
 
 CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
+# Datasets kept to test on, the last of the sample: nothing but the null is learned from them,
+# unless simulations are few.
+SPARE, SPARE_BYTES = 1_000, 2**26
+PROJECTED = 1e-6  # tolerance of a projection, whose calibration is noisier by far
 MAX_NULL = 5_000  # null distances: the level reached has a standard deviation of .003 at .05
 
 
@@ -52,6 +56,7 @@ class Fitted:
     probe: Tensor  # one simulated dataset, with which a summary function is recognised
     noise: SummaryNoise | None  # the sampling noise of the summary, where it is known
     procedure: Procedure | None  # see, sort, speak; None where only the distance is searched
+    spare: Tensor | None = None  # simulated datasets to test on, not stored
 
     @property
     def features(self) -> FourierFeatures:
@@ -176,7 +181,8 @@ def projections(view: View, z_bar: Tensor, options: Search) -> Tensor:
     if not options.least_squares:
         options = Search()
     # The squared distance does not look at the datasets; the summaries stand in their place.
-    found = search(view, options, Problem(cloud.centre, cloud.centre, z_bar, cloud), _fixed())
+    problem, fixed = Problem(cloud.centre, cloud.centre, z_bar, cloud), _fixed()
+    found = search(view, options, problem, fixed, PROJECTED)
     return torch.stack([found.s_star, cloud.centre], 1)
 
 
@@ -297,6 +303,7 @@ class Learner:
             simulations.probe,
             noise,
             procedure,
+            x[-min(SPARE, len(x) // 5, SPARE_BYTES // max(1, x[:1].nbytes)) :].clone(),
         )
 
     def _kept(self, index: Tensor) -> tuple[Tensor, Tensor]:

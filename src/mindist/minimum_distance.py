@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, fields
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from mindist.features.stream import CHOICE_DATASETS, EmbeddedStream, read_simula
 from mindist.fitted import Fitted, Learner
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
 from mindist.schema import Record, moved, plain
+from mindist.selftest import SelfTest, blind, blindness, run_selftest, visible
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, one_thread
@@ -141,6 +143,7 @@ class MinimumDistance:
         self.alpha = alpha
         self.seed = checks.seed(seed)
         self.device = checks.device(device)
+        self.selftest_: SelfTest | None = None
 
     @property
     def alpha(self) -> float:
@@ -174,6 +177,23 @@ class MinimumDistance:
                 f"got {type(self.decoder).__name__}."
             )
         self._search = value
+
+    @property
+    def choice_(self) -> dict[str, str]:
+        """What the fit has chosen on the simulations, and why, in words.
+
+        Example:
+            >>> x = torch.randn(600, 1, 2) + torch.randn(600, 20, 2)
+            >>> MinimumDistance(lambda x: x.mean(1)).fit(x).choice_["representation"]
+            'identity'
+        """
+        fitted = self._fitted()
+        kernel = fitted.embedding.representation
+        chosen = {
+            "representation": "raw" if kernel is None else kernel.name,
+            "bandwidth": f"{float(fitted.features.bandwidth):.3g}",
+        }
+        return chosen | ({} if fitted.procedure is None else fitted.procedure.choice)
 
     @property
     def noise(self) -> SummaryNoise | None:
@@ -259,6 +279,10 @@ class MinimumDistance:
         learner.learn(stream)
         options = self.search if self.sorting else None
         self.fitted_ = learner.finish(stream.kept(), summarise, self.seed, options)
+        self.selftest_ = None
+        if self.fitted_.procedure is not None and self.fitted_.spare is not None:
+            for name in blind(visible(self.fitted_, self.fitted_.spare)):
+                checks.warn_user(blindness(name))
         return self
 
     def choose_embedding(self, x: Array, s: Array | None = None) -> Embedding:
@@ -373,6 +397,36 @@ class MinimumDistance:
         with one_thread() if len(blocks) == 1 else nullcontext():
             result = Adaptation.join(each_in_a_thread(work, blocks))
         return result[0] if single else result
+
+    def selftest(self, posterior: Any = None, *, x: Array | None = None) -> SelfTest:
+        """Contaminate held-out simulations in several ways, adapt them, and say what was mended.
+
+        Arguments:
+            posterior: A `RobustPosterior` over this estimator, or a posterior that it wraps, whose
+                parameters are to be tested as well.
+            x: Simulated datasets `(M, N, *event)` that the estimator was not fitted to; by default
+                some that `fit` has held out. They are not saved: after `load` they are needed.
+
+        Returns:
+            A frozen `SelfTest`, also kept as `selftest_`: print it, or see its `verdict`,
+            `warnings`, `table()`, `plot(path)`, `to_dict()`.
+        """
+        fitted = self._fitted()
+        if fitted.procedure is None:
+            raise ValueError(
+                "selftest: expected an estimator that sorts observations, got one that searches "
+                "for the minimum distance only. Fit MinimumDistance(summary) to at least 200 "
+                "simulations of at least 5 observations."
+            )
+        data = fitted.spare if x is None else self._observed(x)[0]
+        if data is None or len(data) < 2:
+            then = "Simulations are not saved with an estimator: simulate some, and pass x=."
+            raise checks.wrong("x", "simulated datasets (M, N, *event)", "none", then)
+        if posterior is not None:
+            robust = import_module("mindist.posteriors").RobustPosterior  # a layer above this one
+            posterior = posterior if isinstance(posterior, robust) else robust(posterior, self)
+        self.selftest_ = run_selftest(self, data, posterior, seed=self.seed)
+        return self.selftest_
 
     def adapt_stream(self, datasets: Iterable[Any], *, force: bool = False) -> AdaptationStream:
         """Adapt any number of datasets, of any lengths, as they are read, in bounded memory.

@@ -54,14 +54,16 @@ _MESSAGES = {
     ),
     Status.UNMOVED: (
         "misspecified, but the observations that the model explains say nothing clearly different: "
-        "the observed summary is used"
+        "the weights are not used, the observed summary is"
     ),
     Status.UNEXPLAINED: (
         "misspecified in a way that leaving observations out does not mend, and that the summary "
-        "does not show: the observed one is used; do not trust the posterior without a look at "
-        "the data"
+        "does not show: the weights are not used, the observed summary is; do not trust the "
+        "posterior without a look at the data"
     ),
-    Status.CONVERGED: "adapted: the summary was moved to the nearest decoded embedding",
+    Status.CONVERGED: (
+        "adapted: the summary was moved to the nearest decoded embedding, that of all observations"
+    ),
     Status.MAX_ITERATIONS: (
         "adapted: the search stopped at its largest number of iterations, while the distance "
         "was still falling; the best summary so far is used"
@@ -155,11 +157,11 @@ class Adaptation(Detection):
             `objective_obs`.
         adapted: Whether `s_star` differs from `s_obs`, `(B,)`.
         status: A `Status` for each dataset; a plain `Status` for one dataset.
-        weights: Of each observation in the adapted summary, `(B, N)`, 1 where not adapted.
-        epsilon: Estimated contaminated fraction `(B,)`: the share that is left out, or would be.
+        weights: Of each observation, as sorted, `(B, N)`; 1 where nothing is sorted. They make
+            `s_star` where `status` is "sorted"; elsewhere its `message` says why they do not.
+        epsilon: Estimated contaminated fraction `(B,)`: 1 minus the mean weight.
         epsilon_error: Its standard error `(B,)`.
-        outlier_score: For each observation between 0 and 1, `(B, N)`: 1 minus its weight when the
-            dataset is sorted, adapted or not; 0 where nothing is sorted.
+        outlier_score: For each observation between 0 and 1, `(B, N)`: 1 minus its weight.
         outliers: Where the score is above 1/2, `(B, N)`.
         influence: How much mass at an observation moves `s_star`, `(B, N, d_s)`: observed once more
             among N, it moves it by a N-th of this. From the jackknife of the observations that are

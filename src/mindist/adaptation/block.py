@@ -80,10 +80,10 @@ def adapt_block(
             block.status[row] = Status.UNMOVED
     distance = (fitted.wide.decode(s_star) - z_bar).square().sum(1)
     moved, covariance = block.influence()
-    score = torch.zeros(B, N, dtype=torch.float64, device=x.device)
+    weights = torch.ones(B, N, dtype=torch.float64, device=x.device)
     if found is not None:
-        score[chosen] = 1 - found.spoken.weights.double()
-    epsilon = torch.where(adapted, 1 - block.weights.mean(1), score.mean(1))
+        weights[chosen] = found.spoken.weights.double()
+    epsilon = 1 - weights.mean(1)
     return Adaptation(
         **vars(detection),
         s_star=s_star,
@@ -92,11 +92,11 @@ def adapt_block(
         objective_star=block.after,
         adapted=adapted,
         status=tuple(block.status),
-        weights=block.weights,
+        weights=weights,
         epsilon=epsilon,
         epsilon_error=(epsilon * (1 - epsilon) / N).clamp(min=0).sqrt(),
-        outlier_score=score,
-        outliers=score > OUTLIER,
+        outlier_score=1 - weights,
+        outliers=1 - weights > OUTLIER,
         influence=moved,
         covariance=covariance,
         excess=block.excess,

@@ -19,6 +19,7 @@ Only 2 is done for every dataset, and costs about what its summary costs.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
@@ -53,7 +54,7 @@ CLEARLY, VERY_CLEARLY = 0.5, 1.1
 # average, at most 20 of each. An error of 1.02 times as much, or one false alarm in 600.
 ALARM, AFFORDABLE, MOST_LOST = 0.05, 0.035, 20.0
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
-BLOCK_ELEMENTS = 2**23  # kernel values of all paths of a block, 32 MB
+BLOCK_ELEMENTS = 2**24  # kernel values of all paths of a block, 64 MB
 
 
 class Examined(NamedTuple):
@@ -123,7 +124,9 @@ def _measures(summarise: Summariser, x: Tensor) -> bool:
     """Return whether one observation has a summary, and one that its numbers do not show."""
     few = x[:200, :10].flatten(0, 1)
     try:
-        one = summarise(few[:, None]).double()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what we asked, not what the user did
+            one = summarise(few[:, None]).double()
     except Exception:  # a summary that one observation does not have
         return False
     if not torch.isfinite(one).all() or not (one.std(0) > 0).any():
@@ -203,6 +206,7 @@ class Procedure:
         # were learned from are smaller than those of others.
         first, null, last = slice(num), slice(num, None), slice(num, num + CALIBRATED)
         residuals = Residuals.of(seen[first], s[first])
+        seen = residuals.straight(seen)
         sorter = Sorter.of(residuals, seen[first], s[first])
         misfit, own = Misfit.of(residuals(seen[first], s[first]), s[first])
         usual = float(mean_of(own).exp().quantile(PASSES))
@@ -254,6 +258,28 @@ class Procedure:
             limits,
         )
 
+    @property
+    def choice(self) -> dict[str, str]:
+        """What was chosen on simulations, in words."""
+        part, q = self.coordinates, self.sorter.residuals.size
+        numbers = f"{q} numbers of an observation"
+        if part.components.shape[0] > 1:
+            numbers += ", principal components of it and the size of what they leave out"
+        if part.alone:
+            numbers += ", its own summary among them"
+        factor = math.exp(self.limits.gap)
+        refilled = ", filled up to N: it fails on fewer" if self.refill else ""
+        return {
+            "residuals": numbers,
+            "believed": f"where sorting brings the data {factor:.2f} times nearer to the model, "
+            "the least factor at which clean simulations lose next to nothing",
+            "summary of parts": f"by the summary function{refilled}",
+        }
+
+    def seen(self, x: Tensor, embedding: Embedding, summarise: Summariser) -> Tensor:
+        """Return the numbers `(B, N, q)` of observations that become residuals."""
+        return self.sorter.residuals.straight(self.coordinates(x, embedding, summarise))
+
     @torch.no_grad()
     def statistics(
         self, x: Tensor, s_obs: Tensor, embedding: Embedding, summarise: Summariser
@@ -262,7 +288,7 @@ class Procedure:
         s, num_obs = s_obs.double(), x.shape[1]
 
         def block(b: Tensor) -> Tensor:
-            rho = self.sorter.residuals(self.coordinates(x[b], embedding, summarise), s[b])
+            rho = self.sorter.residuals(self.seen(x[b], embedding, summarise), s[b])
             return self.misfit(rho, all_of(rho), s[b])
 
         size = max(1, BLOCK_ELEMENTS // (num_obs * 512))
@@ -287,7 +313,7 @@ class Procedure:
         s_obs, num_obs = s_obs.double(), x.shape[1]
         speaker = Speaker(summarise, self.refill)
         points = FixedPoints(self.sorter, speaker, self.bias, self.misfit, self.usual)
-        seen = self.coordinates(x, embedding, summarise)
+        seen = self.seen(x, embedding, summarise)
         spoken = _whole_way(points, x, seen, s_obs, near)
         centre, covariance = self.calibration(spoken.s)
         V = noise.covariance(centre)

@@ -301,6 +301,7 @@ def search(
     options: Search,
     problem: Problem,
     generator: torch.Generator,
+    tolerance: float = TOLERANCE,
 ) -> Found:
     """Search from every start of every dataset and keep the best of each dataset.
 
@@ -309,6 +310,7 @@ def search(
         options: Solver, starts and divergence.
         problem: The observed datasets.
         generator: Draws perturbations and samples of a density decoder.
+        tolerance: Of least squares.
 
     Returns:
         For each dataset the best summary; `s_obs` where nothing better was found.
@@ -322,7 +324,8 @@ def search(
     every = torch.arange(s_obs.shape[0], device=s_obs.device)
     dataset = every.repeat_interleave(num_starts) if num_starts > 1 else every
     objective = _objective(view, options, problem.x, z_bar, cloud)
-    solution = _solve(view, options, objective, starts.flatten(0, 1), dataset, generator)
+    start = starts.flatten(0, 1)
+    solution = _solve(view, options, objective, start, dataset, generator, tolerance)
     # In the precision of the summaries: rounding may undo a tiny gain.
     value = solution.value.to(problem.s_obs.dtype).double()
     with torch.no_grad():
@@ -368,6 +371,7 @@ def _solve(
     starts: Tensor,
     dataset: Tensor,
     generator: torch.Generator,
+    tolerance: float,
 ) -> Solution:
     """Search from a start `(n, d_s)` for each of n problems.
 
@@ -379,7 +383,7 @@ def _solve(
         return objective(s, dataset[problem])
 
     if squares is not None and options.least_squares:
-        return _in_blocks(squares, starts, dataset)
+        return _in_blocks(squares, starts, dataset, tolerance)
     if options.solver == "lbfgs":
         return lbfgs(of_start, starts)
     if options.solver == "gradient-descent":
@@ -394,12 +398,14 @@ def _solve(
     return adam(noisy, starts, step_size=ADAM_STEP * view.bank.scale.clamp(min=1e-12))
 
 
-def _in_blocks(objective: EmbeddingDistance, starts: Tensor, dataset: Tensor) -> Solution:
+def _in_blocks(
+    objective: EmbeddingDistance, starts: Tensor, dataset: Tensor, tolerance: float
+) -> Solution:
     """Damped Newton steps over all problems, a bounded number of Jacobians at a time."""
     parts, weight = [], objective.decoder.weight
     size = max(1, BLOCK_BYTES // (starts.shape[1] * sum(weight.shape) * 8))
     for block, owner in zip(starts.split(size), dataset.split(size), strict=True):
-        parts.append(damped_newton(objective.model(owner), block, tolerance=TOLERANCE))
+        parts.append(damped_newton(objective.model(owner), block, tolerance=tolerance))
     if len(parts) == 1:
         return parts[0]
     joined = (torch.cat([getattr(p, f) for p in parts]) for f in Solution.__dataclass_fields__)

@@ -12,7 +12,8 @@ model there explains best, from summaries of small random subsets, which no cont
 half can all reach (FAST-LTS), and from simulations with similar embeddings. Paths that have met go
 on as one. Of the fixed points the one with the least
 
-.. math:: (T / \mathbb{E}[T \mid s] - q)_+ + u + 10\, u^2 , \qquad u = 1 - \bar w
+.. math:: (T / \mathbb{E}[T \mid s] - q)_+ + u + 10\, u^2 + 20\, (u - \tfrac12)_+ , \quad
+    u = 1 - \bar w
 
 is chosen, T being the misfit of what is left at s (`mindist.detection.statistics`), and q what four
 fifths of clean simulations have at most: first what is left has to look like the model, then little
@@ -43,6 +44,7 @@ SUBSET_SHARES, FEWEST = (20, 10), (4, 6)  # one in so many observations, and at 
 LEAST_SHARE = 0.35  # of the observations that are left
 NOTHING = 1e6  # the price of a fixed point that leaves less
 LEFT_OUT = 10.0  # the price of leaving all observations out, in expected distances
+MINORITY = 20.0  # the same of what is left out beyond one half, which is to be the model's
 OFFSETS = (0.5, 0.06, 0.19, 0.31, 0.69, 0.81, 0.94)  # of systematic resamples that are averaged
 GROUPS = 200  # of observations that are left out in turn
 CHUNK_BYTES = 2**22  # of data summarised at once
@@ -185,6 +187,7 @@ class FixedPoints:
         misfit, share = mean_of(self.misfit(found.rho, found.weights, s)), found.weights.mean(1)
         out = 1 - share
         price = (misfit.exp() - self.usual).clamp(min=0) + out + LEFT_OUT * out.square()
+        price = price + MINORITY * (out - 0.5).clamp(min=0)
         return misfit, price + NOTHING * (share < LEAST_SHARE)
 
     def starts(self, x: Tensor, seen: Tensor, s_obs: Tensor) -> Tensor:
@@ -197,14 +200,16 @@ class FixedPoints:
         generator = torch.Generator().manual_seed(N)
         rows = torch.arange(B, device=x.device)
         density = self.sorter(seen, s_obs, clumps=False).log_density
-        found = [self.speaker(x, rows, _best(density, N // 2))]
+        mask = torch.zeros(SUBSETS, N, dtype=torch.bool)
         for number in range(SUBSETS):
             kind = number % len(SUBSET_SHARES)
             size = min(N, max(FEWEST[kind], N // SUBSET_SHARES[kind]))
-            mask = torch.zeros(N, dtype=torch.bool)
-            mask[torch.randperm(N, generator=generator)[:size]] = True
-            found.append(self.speaker(x, rows, mask.to(x.device).expand(B, -1)))
-        return torch.stack(found, 1)
+            mask[number, torch.randperm(N, generator=generator)[:size]] = True
+        masks = torch.cat(
+            [_best(density, N // 2)[:, None], mask.to(x.device).expand(B, -1, -1)], 1
+        ).flatten(0, 1)
+        found = self.speaker(x, rows.repeat_interleave(1 + SUBSETS), masks)
+        return found.view(B, 1 + SUBSETS, -1)
 
     def _iterate(self, x: Tensor, seen: Tensor, s: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
         """Return the summaries `(R, d_s)` where paths end, and the indices of distinct paths."""

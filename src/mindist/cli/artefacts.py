@@ -14,17 +14,17 @@ from mindist.cli.errors import CommandError, UsageError, extra
 from mindist.cli.output import say
 from mindist.cli.user_code import load_user_code
 
-NOTE = "command.json"
+NOTE, SELFTEST = "command.json", "selftest.json"
 WRITERS = {"MinimumDistance": "mindist fit", "NeuralPosterior": "mindist train"}
 MAX_TEXT = 200  # characters of a note that are shown
 POSTERIORS = "a folder that `mindist train` wrote, file.py:name, or a pickle of sbi's with --trust"
 
 
-def write_note(folder: Path, **words: str | None) -> None:
+def write_note(folder: Path, file: str = NOTE, **words: Any) -> None:
     """Leave what the user typed beside an artefact."""
     from mindist.storage import write_whole
 
-    write_whole(folder / NOTE, (json.dumps(words, indent=2) + "\n").encode())
+    write_whole(folder / file, (json.dumps(words, indent=2) + "\n").encode())
 
 
 def noted(folder: Path, option: str) -> str | None:
@@ -65,9 +65,21 @@ def load_estimator(
     from mindist import MinimumDistance
 
     mds = MinimumDistance.load(folder, function)
+    mds.selftest_ = _selftest(folder)
     mds.alpha = mds.alpha if alpha is None else alpha
     mds.seed = mds.seed if seed is None else seed
     return mds
+
+
+def _selftest(folder: Path) -> Any:
+    """Return the self-test that `mindist fit --selftest` left, if it is there and whole."""
+    from mindist.selftest import SelfTest
+    from mindist.storage import read_json
+
+    try:
+        return SelfTest.from_dict(read_json(folder / SELFTEST))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def check_artefact(folder: Path, argument: str, command: str) -> None:

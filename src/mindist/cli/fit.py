@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from typer import Option
 
 from mindist.cli import options
-from mindist.cli.artefacts import load_prior, need_summary, open_bank, write_note
+from mindist.cli.artefacts import SELFTEST, load_prior, need_summary, open_bank, write_note
 from mindist.cli.errors import UsageError, check_choice, extra
 from mindist.cli.output import number, on_terminal, print_json, say, waiting
 from mindist.cli.simulate import number_or_word
@@ -22,6 +22,7 @@ ANOTHER = "Another than the bank was simulated with."
 PRESET = "The best we know, or the paper to the letter (--keep data)."
 ALPHA, SEED = f"{options.LEVEL}0.05 by default.", f"{options.RANDOM}; else as of the bank."
 ESTIMATOR = "One of sbi's: nsf, maf, mdn, zuko_nsf, ..."
+SELFTESTED = "Test it on contaminated simulations; say what it mends."
 EPOCHS = "At most; else until it no longer improves."
 EMBEDDING = ("bandwidth", "representation", "num_features", "frequencies", "seed")
 
@@ -35,6 +36,7 @@ def fit(
     representation: Annotated[str | None, Option(help=ANOTHER)] = None,
     alpha: Annotated[float | None, Option(min=0, max=1, help=ALPHA)] = None,
     seed: Annotated[int | None, Option(min=0, help=SEED)] = None,
+    selftest: Annotated[bool, Option("--selftest", help=SELFTESTED)] = False,
     json: options.Json = False,
 ) -> None:
     """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
@@ -54,6 +56,9 @@ def fit(
     mds.fit(simulations, progress=on_terminal())
     mds.save(out)
     write_note(out, summary=name, bank=str(bank))
+    if selftest:
+        with waiting("Contaminating simulations on purpose"):
+            write_note(out, SELFTEST, **mds.selftest().to_dict())
     _print_fit(mds, simulations, out, time.monotonic() - begin, json=json)
 
 
@@ -76,13 +81,16 @@ def _print_fit(mds: Any, bank: Any, out: Path, seconds: float, *, json: bool) ->
         sizes = {"datasets": len(bank), "n_obs": n_obs, "event_shape": shape, "dim_summary": dim}
         level = {"alpha": mds.alpha, "threshold": mds.fitted_.null.threshold(mds.alpha, n_obs)}
         kernel = {"bandwidth": bandwidth, "seed": mds.seed}
-        print_json("fit", out=out, **sizes, **level, **kernel, seconds=seconds)
+        tested = {"selftest": mds.selftest_.to_dict()} if mds.selftest_ else {}
+        print_json("fit", out=out, **sizes, **level, **kernel, seconds=seconds, **tested)
         return
     print(
         f"Fitted to {len(bank):,} datasets of {n_obs} observations of shape {shape}, with "
         f"summaries of length {dim}; bandwidth {number(bandwidth)}. It is in {out} "
         f"({seconds:.0f} s)."
     )
+    if mds.selftest_ is not None:
+        print(f"\n{mds.selftest_}")
 
 
 def train(

@@ -37,6 +37,7 @@ WIDER = 0.5  # of the range of simulated summaries, on both sides, in which a re
 PLAIN = 0.2  # by which numbers have to be less odd to be transformed
 TRIED = 1_000  # simulated datasets on which that is tried
 NEAR = 3.0  # standard deviations up to which residuals stay much as they are
+FARTHEST = 1e15  # of which float32 holds the square
 RIDGE = 1e-3  # of the variances, where coordinates may be collinear
 
 
@@ -169,7 +170,7 @@ class Residuals:
         >>> scale = torch.rand(500, 1, 1, generator=generator) + 0.5
         >>> x = scale * torch.randn(500, 100, 2, generator=generator)
         >>> residuals = Residuals.of(x, x.std(1).log())
-        >>> rho = residuals(x, x.std(1).log())
+        >>> rho = residuals(residuals.straight(x), x.std(1).log())
         >>> bool((rho.std((0, 1)) - 1).abs().max() < 0.05)
         True
     """
@@ -204,17 +205,27 @@ class Residuals:
         """q, the number of coordinates."""
         return len(self.unit)
 
+    def straight(self, seen: Tensor) -> Tensor:
+        """Return the numbers of observations `(B, N, q)`, transformed, float64."""
+        return _transformed(seen.double(), self.kind, self.unit)
+
     def __call__(self, seen: Tensor, s: Tensor) -> Tensor:
-        """Return residuals `(B, N, q)`, float32, of datasets `(B, N, q)` at `(B, d_s)`."""
-        r = _transformed(seen.double(), self.kind, self.unit) - self.mean(s)[:, None]
+        """Return residuals `(B, N, q)`, float32, of `straight` numbers at summaries `(B, d_s)`."""
+        r = seen - self.mean(s)[:, None]
         if self.lower is not None:
             q = self.size
             T = torch.eye(q, dtype=r.dtype, device=r.device).repeat(len(s), 1, 1)
             rows, columns = torch.tril_indices(q, q, -1)
             T[:, rows, columns] = self.lower(s)
             r = r @ T.mT
-        r = r * (-self.log_scale(s) / 2).exp()[:, None]
-        return (NEAR * torch.asinh(r / NEAR)).float()
+        r = r * ((-self.log_scale(s) / 2).exp() / NEAR)[:, None]
+        return NEAR * _asinh(r.clamp(-FARTHEST, FARTHEST).float())
+
+
+def _asinh(x: Tensor) -> Tensor:
+    """Return the inverse hyperbolic sine, in a fifth of the time of `torch.asinh`."""
+    square = x.square()
+    return torch.copysign((x.abs() + square / (1 + (1 + square).sqrt())).log1p(), x)
 
 
 def numbers(rho: Tensor) -> Tensor:
@@ -223,18 +234,17 @@ def numbers(rho: Tensor) -> Tensor:
     if q == 1:
         return rho
     size = (rho.square().sum(-1, keepdim=True) - q) / math.sqrt(2 * q)  # of a chi-square variable
-    return torch.cat([rho, NEAR * torch.asinh(size / NEAR)], -1)
+    return torch.cat([rho, NEAR * _asinh(size / NEAR)], -1)
 
 
 def _transformed(seen: Tensor, kind: Tensor, unit: Tensor) -> Tensor:
     """Return numbers `(..., q)` as they are (0), as asinh (1), cube root (2) or logarithm (3)."""
-    if not kind.any():
-        return seen
     ratio = seen / unit
     # The unit of a logarithm is half of the least simulated number.
-    others = (torch.asinh(ratio), ratio.clamp(min=0).pow(1 / 3), ratio.clamp(min=1).log())
-    for number, value in enumerate(others, 1):
-        seen = torch.where(kind == number, value, seen)
+    for number in kind.unique().tolist():
+        if number:
+            value = ratio.clamp(min=0).pow(1 / 3) if number == 2 else ratio.clamp(min=1).log()
+            seen = torch.where(kind == number, ratio.asinh() if number == 1 else value, seen)
     return seen
 
 

@@ -16,6 +16,7 @@ from mindist.report.data_space import plot_data_space, plot_density_contours, pl
 from mindist.report.evidence import (
     plot_null_distance,
     plot_outlier_scores,
+    plot_selftest,
     plot_summary_pairs,
     plot_summary_space,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "plot_outlier_scores",
     "plot_posteriors",
     "plot_predictive",
+    "plot_selftest",
     "plot_summary_pairs",
     "plot_summary_space",
     "save_figure",

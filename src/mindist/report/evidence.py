@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import LogLocator
 
 from mindist.report.style import ADAPTED, CLOUD, GREY, OBSERVED, REFERENCE, numbered, plain
+from mindist.selftest import SelfTest
 
 MOST_SIMULATIONS = 1_000
 ROOM = 1.0  # how far the axes may reach beyond the simulations, in widths of those
@@ -221,4 +223,37 @@ def plot_outlier_scores(axes: Any, outlier_score: Any, outliers: Any) -> Any:
             axes.scatter(rank[which], score[which], s=22, **style)
     axes.set(title="Outlier scores", xlabel="rank", ylabel="outlier score", ylim=(-0.03, 1.03))
     axes.legend(fontsize=9, loc="best")
+    return axes
+
+
+def plot_selftest(axes: Any, found: SelfTest) -> Any:
+    """Draw, for each kind and share of contamination, the errors before and after adapting.
+
+    Errors are relative to clean data, those after adapting in colour: blue is mended, orange not.
+
+    Arguments:
+        axes: Matplotlib axes.
+        found: What `MinimumDistance.selftest` returned.
+
+    Example:
+        >>> import torch, mindist
+        >>> from mindist.report import new_figure
+        >>> x = torch.randn(500, 1, 1) + torch.randn(500, 20, 1)
+        >>> found = mindist.MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x).selftest()
+        >>> figure, (axes,) = new_figure(1)
+        >>> plot_selftest(axes, found).get_xlabel()
+        'share of the observations'
+    """
+    observed, adapted = found.summaries.overall
+    colour = adapted.clamp(1, 4).log2().numpy()
+    blue_to_orange = LinearSegmentedColormap.from_list("mended", [ADAPTED, "#F4F4F4", OBSERVED])
+    axes.imshow(colour, cmap=blue_to_orange, vmin=0, vmax=2, aspect="auto", alpha=0.6)
+    for (k, e), value in np.ndenumerate(adapted.numpy()):
+        text = f"{float(observed[k, e]):.2g} → {value:.2g}"
+        axes.text(e, k, text, ha="center", va="center", fontsize=9)
+    axes.set_xticks(range(len(found.shares)), [f"{share:.0%}" for share in found.shares])
+    axes.set_yticks(range(len(found.kinds)), found.kinds)
+    axes.set_xlabel("share of the observations")
+    axes.set_title("Errors relative to clean data, observed → adapted")
+    axes.grid(False)
     return axes

@@ -12,7 +12,12 @@ from torch import Tensor
 from mindist.report import data_space
 from mindist.report.before_after import plot_posteriors, plot_predictive
 from mindist.report.data_space import data_kind, plot_data_space, plot_density_contours
-from mindist.report.evidence import plot_null_distance, plot_outlier_scores, plot_summary_pairs
+from mindist.report.evidence import (
+    plot_null_distance,
+    plot_outlier_scores,
+    plot_selftest,
+    plot_summary_pairs,
+)
 from mindist.report.material import Material
 from mindist.report.page import inline_figure, number, plus_minus
 from mindist.report.style import ADAPTED, OBSERVED
@@ -31,7 +36,21 @@ def every_figure(material: Material) -> dict[str, Any]:
         "scores": score_figure(material),
         "posterior": posterior_figures(material),
         "predictive": predictive_figures(material),
+        "selftest": selftest_figure(material),
     }
+
+
+def selftest_figure(material: Material) -> Markup | None:
+    """Draw what the estimator mends on its own simulations, if that was tested."""
+    found = material.mds.selftest_
+    if found is None:
+        return None
+
+    def draw(axes: Any) -> None:
+        plot_selftest(axes, found)
+
+    size = (6.5, 0.4 * len(found.kinds) + 1.5)
+    return inline_figure("selftest", f"As a table of errors. {found.verdict}", draw, size=size)
 
 
 def summary_figure(material: Material) -> Markup:

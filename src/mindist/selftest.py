@@ -1,0 +1,483 @@
+r"""What the method mends on a simulator, measured on its own simulations before any data.
+
+Held-out simulated datasets x are contaminated in several ways, each at several shares, and adapted.
+Their clean summaries s = f(x) are known, so that
+
+.. math:: r_j = \sqrt{ 1 + \mathbb{E}\, (s^\star_j - s_j)^2 / V_{jj}(s) }
+
+says how much larger the error of summary j has become than on clean data, V being the sampling
+covariance of a summary; the same with the observed summary in the place of :math:`s^\star` is what
+doing nothing costs. An interval of 90% around :math:`s^\star`, of variance V + U, should hold what
+infinitely many clean observations would give, s + e with e of covariance V:
+
+.. math:: c_j = \mathbb{E}\, P\big( |s^\star_j - s_j - e_j| \le 1.64 \sqrt{V_{jj} + U_{jj}} \big) .
+
+With a posterior the same is measured of its parameters: the mean at :math:`s^\star` against the
+mean at s, in standard deviations of the posterior at s, of which a draw stands for the truth.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist.adaptation.speaking import Speaker
+from mindist.features.residuals import Regression, scale_of
+from mindist.fitted import Fitted
+from mindist.result import Adaptation
+
+SHARES = (0.05, 0.1, 0.2, 0.4)
+DATASETS = 40  # of each kind and share: a root mean square of one summary is known to 11%
+DRAWS = 200  # of a posterior, for each dataset
+MENDED, HARMLESS = 1.6, 1.3  # errors relative to clean data that are called so
+WORSE = 1.05  # times the error of doing nothing
+ERRORS = 2.0  # standard errors beyond which two numbers differ
+BLIND = 0.3  # share of what moves a summary that sorting has to see
+INFLUENCED, FEATURES = 20, 200  # datasets on which that is measured, and random features
+SERIES = 8  # numbers of an observation of which some may drop out
+QUANTILE = 1.6448536269514722  # of a normal variable, for an interval of 90%
+FEWEST = 100  # held-out datasets, with fewer of which the numbers are rough
+
+Contaminant = Callable[["_Data"], Tensor]
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Datasets to contaminate, the numbers of an observation in one row."""
+
+    x: Tensor  # `(B, N, D)`
+    others: Tensor  # as many, of other parameters
+    reach: Tensor  # the range of all simulated numbers `(D,)`
+    generator: torch.Generator
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Of each dataset `(B, 1, D)`."""
+        return self.x.mean(1, keepdim=True)
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Standard deviations of the observations of each dataset `(B, 1, D)`."""
+        return self.x.std(1, keepdim=True)
+
+    @cached_property
+    def sign(self) -> Tensor:
+        """A direction for each dataset `(B, 1, D)`."""
+        return self._uniform(1).sub(0.5).sign()
+
+    @cached_property
+    def one(self) -> Tensor:
+        """The first observation of each dataset `(B, 1, D)`."""
+        return self.x[:, :1]
+
+    def jitter(self) -> Tensor:
+        """Return a tenth of a standard deviation, either way, `(B, N, D)`."""
+        return 0.2 * self.scale * (self._uniform(self.x.shape[1]) - 0.5)
+
+    def gap(self) -> Tensor:
+        """Return the observations, a run of a quarter of their entries 0."""
+        D = self.x.shape[2]
+        start = (self._uniform(1)[..., :1] * D).floor()
+        entry = torch.arange(D, device=self.x.device)
+        return torch.where((entry - start) % D < D // 4, 0.0, self.x)
+
+    def _uniform(self, num: int) -> Tensor:
+        B, _, D = self.x.shape
+        return torch.rand(B, num, D, generator=self.generator, dtype=torch.float64).to(self.x)
+
+
+CONTAMINANTS: dict[str, Contaminant] = {
+    "observations of other parameters": lambda d: d.others,
+    "shifts by 4 sd": lambda d: d.x + 4 * d.sign * d.scale,
+    "shifts by 10 sd": lambda d: d.x + 10 * d.sign * d.scale,
+    "gross values": lambda d: d.x + 10 * d.sign * d.reach,
+    "5 times the spread": lambda d: d.mean + 5 * (d.x - d.mean),
+    "a clump 6 sd away": lambda d: d.mean + 6 * d.sign * d.scale + d.jitter(),
+    "a clump inside": lambda d: d.one + d.jitter(),
+    "copies of one observation": lambda d: d.one.expand_as(d.x),
+    "entries that drop out": _Data.gap,
+}
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors relative to clean data, and coverage, of each kind, share and number `(K, E, d)`."""
+
+    names: tuple[str, ...]
+    observed: Tensor  # at the observed summary
+    adapted: Tensor
+    coverage: Tensor  # of intervals of 90%
+
+    @property
+    def overall(self) -> tuple[Tensor, Tensor]:
+        """Root mean squares over the numbers, at the observed and the adapted summary, `(K, E)`."""
+        return self.observed.square().mean(2).sqrt(), self.adapted.square().mean(2).sqrt()
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """What an estimator mends on its own simulator, kind by kind and share by share.
+
+    Arguments:
+        kinds: K ways of contamination.
+        shares: E shares of the observations.
+        summaries: Errors and coverage of the summaries.
+        parameters: Those of a posterior's parameters, if one was given.
+        error: Standard error of the overall error of adapted summaries `(K, E)`.
+        detected: Share of datasets that are detected `(K, E)`.
+        clean: Error on clean data relative to leaving them alone; 1 costs nothing.
+        level: Share of clean datasets that are detected, by tenths of each summary `(10, d_s)`.
+        efficiency: Of each summary, as projected through the embedding: V / (V + its error).
+        visible: Share of what moves each summary that the residuals of an observation show.
+        num: Datasets of each kind and share.
+        failed: Datasets left out because the summary function fails on them, `(K, E)`.
+        notes: What limits the test itself.
+
+    Example:
+        >>> import mindist
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> theta = torch.randn(1_000, 1, 1, generator=generator)
+        >>> x = theta + torch.randn(1_000, 50, 1, generator=generator)
+        >>> found = mindist.MinimumDistance(lambda x: x.mean(1)).fit(x).selftest()
+        >>> found.breakdown["gross values"]
+        0.4
+    """
+
+    kinds: tuple[str, ...]
+    shares: tuple[float, ...]
+    summaries: Errors
+    parameters: Errors | None
+    error: Tensor
+    detected: Tensor
+    clean: float
+    level: Tensor
+    efficiency: Tensor
+    visible: Tensor
+    num: int
+    failed: Tensor
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def breakdown(self) -> dict[str, float]:
+        """The largest share up to which each kind is mended, or does no harm; 0 where none is."""
+        _, adapted = self.summaries.overall
+        mended = (adapted <= MENDED).long().cumprod(1).sum(1).tolist()
+        return {kind: (0.0, *self.shares)[n] for kind, n in zip(self.kinds, mended, strict=True)}
+
+    @cached_property
+    def harmful(self) -> tuple[tuple[str, float], ...]:
+        """Kinds and shares at which adapting is worse than doing nothing, beyond its noise."""
+        observed, adapted = self.summaries.overall
+        worse = adapted - ERRORS * self.error > WORSE * observed
+        return tuple((self.kinds[k], self.shares[e]) for k, e in worse.nonzero().tolist())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on what may harm, for people; none where nothing does."""
+        said = [
+            f"Adapting {kind} at {share:.0%} is worse than doing nothing."
+            for kind, share in self.harmful
+        ]
+        said += [blindness(name) for name in blind(self.visible)]
+        if self.clean > 1.02:
+            said.append(f"Clean data cost: their error is {self.clean:.2f} times as large.")
+        return (*said, *self.notes)
+
+    @property
+    def verdict(self) -> str:
+        """What it mends and what not, in words."""
+        observed = self.summaries.overall[0]
+        harmless = (observed <= HARMLESS).all(1).tolist()
+        grouped: dict[float, list[str]] = {}
+        lines = []
+        for kind, share in self.breakdown.items():
+            grouped.setdefault(share, []).append(kind)
+        for share in sorted(grouped, reverse=True):
+            kinds = [k for k in grouped[share] if not harmless[self.kinds.index(k)]]
+            if share and kinds:
+                lines.append(f"Mends up to {share:.0%} of {_joined(kinds)}.")
+            elif kinds:
+                lines.append(f"Does not mend {_joined(kinds)}.")
+        left = [kind for kind, safe in zip(self.kinds, harmless, strict=True) if safe]
+        if left:
+            lines.append(f"Hardly harmed by {_joined(left)}.")
+        cost = "cost nothing" if self.clean <= 1.02 else f"have {self.clean:.2f} times the error"
+        share, most = float(self.level.mean()), float(self.level.max())
+        lines.append(
+            f"Clean data {cost}; {share:.1%} of them are detected, at most {most:.0%} in any tenth."
+        )
+        return "\n".join([*lines, *self.warnings])
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield, for each kind and share, detection, errors and coverage."""
+        observed, adapted = self.summaries.overall
+        for k, kind in enumerate(self.kinds):
+            for e, share in enumerate(self.shares):
+                yield {
+                    "kind": kind,
+                    "share": share,
+                    "detected": float(self.detected[k, e]),
+                    "observed": float(observed[k, e]),
+                    "adapted": float(adapted[k, e]),
+                    "error": float(self.error[k, e]),
+                    "coverage": float(self.summaries.coverage[k, e].mean()),
+                }
+
+    def table(self) -> str:
+        """Return the table of all kinds and shares, as text."""
+        head = f"{'errors relative to clean data':34}{'detected':>9}{'observed':>10}{'adapted':>9}"
+        lines = [f"{head}{'coverage':>10}"]
+        for row in self.rows():
+            name = f"{row['share']:>4.0%} {row['kind']}"
+            lines.append(
+                f"{name:34}{row['detected']:9.2f}{row['observed']:10.3g}{row['adapted']:9.3g}"
+                f"{row['coverage']:10.2f}"
+            )
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain numbers and words, for JSON."""
+        plain = asdict(self) | {"verdict": self.verdict, "breakdown": self.breakdown}
+        found: dict[str, Any] = json.loads(json.dumps(plain, default=lambda t: t.tolist()))
+        return found
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> SelfTest:
+        """Rebuild from what `to_dict` gave."""
+        own = {f.name: values[f.name] for f in fields(cls)}
+        for name in ("summaries", "parameters"):
+            own[name] = own[name] and Errors(**{k: _back(v) for k, v in own[name].items()})
+        own = {k: v if isinstance(v, Errors) else _back(v) for k, v in own.items()}
+        return cls(**own | {"shares": tuple(values["shares"])})
+
+    def plot(self, path: str | os.PathLike[str]) -> Path:
+        """Draw the errors of all kinds and shares into a file, and return its path."""
+        # By name: the report stands above this layer, and brings matplotlib.
+        report = import_module("mindist.report")
+        figure, (axes,) = report.new_figure(1, (6.5, 0.5 * len(self.kinds) + 1.5))
+        report.plot_selftest(axes, self)
+        drawn: Path = report.save_figure(figure, path)
+        return drawn
+
+    def __str__(self) -> str:
+        return f"{self.verdict}\n\n{self.table()}"
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<li>{escape(line)}</li>" for line in self.verdict.splitlines())
+        return f"<ul>{lines}</ul><pre>{escape(self.table())}</pre>"
+
+
+def _back(value: Any) -> Any:
+    """Return a list of words as a tuple, one of numbers as a tensor, anything else as it is."""
+    if not isinstance(value, list):
+        return value
+    words = not value or isinstance(value[0], str)
+    return tuple(value) if words else torch.tensor(value, dtype=torch.float64)
+
+
+def blind(share: Tensor) -> list[str]:
+    """Return the names of summaries of whose changes too small a share `(d_s,)` is visible."""
+    return [f"summary {j + 1}" for j in (share < BLIND).nonzero()[:, 0].tolist()]
+
+
+def blindness(name: str) -> str:
+    """Return a warning about a summary that residuals do not show."""
+    return (
+        f"Sorting cannot see what moves {name}: observations that change it look like others. Give "
+        "a representation that shows it, such as the statistic of each observation that the "
+        "summary averages: MinimumDistance(summary, representation=...)."
+    )
+
+
+def _joined(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+@torch.no_grad()
+def run_selftest(mds: Any, x: Tensor, posterior: Any = None, *, seed: int = 0) -> SelfTest:
+    """Contaminate, adapt and compare.
+
+    Arguments:
+        mds: The fitted estimator.
+        x: Held-out simulated datasets `(M, N, *event)`.
+        posterior: A `RobustPosterior` over it, if parameters are of interest.
+        seed: Of contaminations and draws.
+    """
+    fitted: Fitted = mds.fitted_
+    generator = torch.Generator().manual_seed(seed)
+    kinds = [k for k in CONTAMINANTS if x[0, 0].numel() >= SERIES or "entries" not in k]
+    cells = [
+        _Cell.of(mds, posterior, _contaminated(x, kind, share, number, generator), seed)
+        for number, (kind, share) in enumerate((k, e) for k in kinds for e in SHARES)
+    ]
+    shape = len(kinds), len(SHARES)
+
+    def errors(name: str, names: Sequence[str]) -> Errors:
+        parts = ([getattr(cell, name)[i] for cell in cells] for i in range(3))
+        return Errors(tuple(names), *(torch.stack(part).view(*shape, -1) for part in parts))
+
+    clean, level = _clean(mds, x)
+    notes = []
+    if len(x) < FEWEST:
+        notes.append(f"Only {len(x)} simulations were held out: these numbers are rough.")
+    if failed := int(sum(cell.failed for cell in cells)):
+        notes.append(f"The summary function failed on {failed} contaminated datasets.")
+    names = [f"summary {j + 1}" for j in range(level.shape[1])]
+    parameters = None
+    if posterior is not None:
+        own = posterior.parameter_names
+        parameters = errors("parameters", own or [f"theta {j + 1}" for j in range(99)])
+    return SelfTest(
+        tuple(kinds),
+        SHARES,
+        errors("summaries", names),
+        parameters,
+        torch.tensor([cell.error for cell in cells]).view(shape),
+        torch.tensor([cell.detected for cell in cells]).view(shape),
+        clean,
+        level,
+        _efficiency(fitted, x),
+        visible(fitted, x),
+        min(DATASETS, len(x)),
+        torch.tensor([cell.failed for cell in cells]).view(shape),
+        tuple(notes),
+    )
+
+
+def _contaminated(
+    x: Tensor, kind: str, share: float, number: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return clean and contaminated datasets, others for each number of a cell.
+
+    Numbers that are whole, or never negative, or one of two, stay so.
+    """
+    rows = (torch.arange(min(DATASETS, len(x))) + DATASETS * number) % len(x)
+    clean, whole = x[rows], x.flatten(2).double()
+    low, high = whole.amin((0, 1)), whole.amax((0, 1))
+    others = whole[(rows + 1 + torch.randint(len(x) - 1, rows.shape, generator=generator)) % len(x)]
+    data = _Data(whole[rows], others, high - low, generator)
+    wrong = CONTAMINANTS[kind](data)
+    wrong = torch.where(low >= 0, wrong.abs(), wrong)
+    counts = (whole == whole.round()).all(0).all(0)
+    wrong = torch.where(counts, wrong.round(), wrong)
+    wrong = torch.where(counts & (high - low <= 1), wrong.clamp(low, high), wrong)
+    order = torch.rand(clean.shape[:2], generator=generator).argsort(1).to(x.device)
+    chosen = order < max(1, round(share * x.shape[1]))
+    made = torch.where(chosen[..., None], wrong, whole[rows]).to(x.dtype)
+    return clean, made.view_as(clean)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One kind at one share: (observed, adapted, coverage) `(d,)` each."""
+
+    summaries: tuple[Tensor, ...]
+    parameters: tuple[Tensor, ...]
+    error: float
+    detected: float
+    failed: int
+
+    @classmethod
+    def of(cls, mds: Any, posterior: Any, pair: tuple[Tensor, Tensor], seed: int) -> _Cell:
+        """Adapt contaminated datasets and compare with the clean ones."""
+        clean, wrong = pair
+        fitted = mds.fitted_
+        function = Speaker(fitted.summarise, False).function
+        usable = torch.isfinite(function(wrong)).all(1)
+        if not usable.any():
+            dims = fitted.summarise.dim, posterior and posterior.num_parameters
+            none = [(torch.full((d or 0,), math.nan, dtype=torch.float64),) * 3 for d in dims]
+            return cls(*none, math.nan, math.nan, len(usable))
+        clean, wrong = clean[usable], wrong[usable]
+        result = mds.adapt(wrong)
+        s = fitted.summarise(clean)
+        summaries, error = _compare(fitted, s.double(), result)
+        parameters = summaries if posterior is None else _query(posterior, s, result, seed)
+        detected = float(result.misspecified.double().mean())
+        return cls(summaries, parameters, error, detected, int((~usable).sum()))
+
+
+def _compare(fitted: Fitted, s: Tensor, result: Adaptation) -> tuple[tuple[Tensor, ...], float]:
+    """Return errors and coverage of summaries, and the standard error of the overall error."""
+    assert fitted.noise is not None
+    V = fitted.noise.covariance(s).diagonal(dim1=1, dim2=2)
+    V = torch.where(V > 0, V, fitted.noise.scale.square() * 1e-12)
+    off = [(value.double() - s) / V.sqrt() for value in (result.s_obs, result.s_star)]
+    ratio = [(1 + part.square().mean(0)).sqrt() for part in off]
+    half = QUANTILE * (1 + result.excess.diagonal(dim1=1, dim2=2) / V).sqrt()
+    inside = torch.special.ndtr(half - off[1]) - torch.special.ndtr(-half - off[1])
+    each = 1 + off[1].square().mean(1)
+    error = float(each.std(unbiased=False) / math.sqrt(len(each)) / (2 * each.mean().sqrt()))
+    return (*ratio, inside.mean(0)), error
+
+
+def _query(posterior: Any, s: Tensor, result: Adaptation, seed: int) -> tuple[Tensor, ...]:
+    """Return errors and coverage of a posterior's parameters."""
+    certain = type(posterior.conditions_of(result)).certain
+    asked = [certain(s.float()), certain(result.s_obs.float()), posterior.conditions_of(result)]
+    drawn = [posterior.queries.sample((DRAWS,), c, seed=seed).double() for c in asked]
+    scale, mean = drawn[0].std(0), drawn[0].mean(0)
+    ratio = [(1 + ((d.mean(0) - mean) / scale).square().nanmean(0)).sqrt() for d in drawn[1:]]
+    low, high = (drawn[2].quantile(q, 0) for q in (0.05, 0.95))
+    inside = ((drawn[0][-1] >= low) & (drawn[0][-1] <= high)).double()
+    return (*ratio, inside.mean(0))
+
+
+def _clean(mds: Any, x: Tensor) -> tuple[float, Tensor]:
+    """Return what clean data lose, and how many are detected, by tenths of each summary."""
+    fitted: Fitted = mds.fitted_
+    assert fitted.noise is not None
+    found = mds.detect(x)
+    s, strange = found.s_obs.double(), found.misspecified
+    lost = torch.zeros_like(s[:, 0])
+    if strange.any():
+        off = mds.adapt(x[strange]).s_star.double() - s[strange]
+        V = fitted.noise.covariance(s[strange]).diagonal(dim1=1, dim2=2).clamp(min=1e-300)
+        lost[strange] = (off.square() / V).mean(1)
+    tenth = (10 * s.argsort(0).argsort(0)).div(len(s), rounding_mode="floor")
+    inside = [tenth == k for k in range(10)]
+    level = [(strange[:, None] & one).sum(0) / one.sum(0).clamp(min=1) for one in inside]
+    return float((1 + lost.mean()).sqrt()), torch.stack(level).double()
+
+
+def _efficiency(fitted: Fitted, x: Tensor) -> Tensor:
+    """Return the share of each summary's information that survives its projection `(d_s,)`."""
+    assert fitted.noise is not None
+    assert fitted.procedure is not None
+    s = fitted.summarise(x).double()
+    V = fitted.noise.covariance(s).diagonal(dim1=1, dim2=2).mean(0)
+    E = fitted.procedure.projection.residual.square().mean(0)
+    return V / (V + E).clamp(min=1e-300)
+
+
+def visible(fitted: Fitted, x: Tensor) -> Tensor:
+    """Return the share `(d_s,)` of observations' influence on each summary that residuals explain.
+
+    The influence, in units of its dataset's, is regressed on the residual and the summary.
+    """
+    procedure, x = fitted.procedure, x[:INFLUENCED]
+    assert procedure is not None
+    s = fitted.summarise(x).double()
+    every = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
+    influence = Speaker(fitted.summarise, procedure.refill).influence(x, every)
+    size = influence.square().mean(1, keepdim=True).sqrt()
+    target = (influence / torch.where(size > 0, size, 1.0)).flatten(0, 1)
+    seen = procedure.seen(x, fitted.embedding, fitted.summarise)
+    rho = procedure.sorter.residuals(seen, s).double()
+    at = (s / scale_of(s))[:, None].expand(-1, x.shape[1], -1)
+    given = torch.cat([rho, rho.square(), at], 2).flatten(0, 1)
+    _, left_out = Regression.of(given, target, FEATURES)
+    total = (target - target.mean(0)).square().sum(0)
+    left = (target - left_out).square().sum(0)
+    return torch.where(total > 0, 1 - left / total.clamp(min=1e-300), 1.0)
