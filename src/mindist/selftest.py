@@ -397,8 +397,8 @@ class _Cell:
         usable = torch.isfinite(function(wrong)).all(1)
         if not usable.any():
             dims = fitted.summarise.dim, posterior and posterior.num_parameters
-            none = [(torch.full((d or 0,), math.nan, dtype=torch.float64),) * 3 for d in dims]
-            return cls(*none, math.nan, math.nan, len(usable))
+            s, theta = ((torch.full((d or 0,), math.nan).double(),) * 3 for d in dims)
+            return cls(s, theta, math.nan, math.nan, len(usable))
         clean, wrong = clean[usable], wrong[usable]
         result = mds.adapt(wrong)
         s = fitted.summarise(clean)

@@ -224,9 +224,7 @@ class SummaryNoise:
         drawn, s, s_all = drawn[usable], s[: len(x)][usable].double(), s_all.double()
         factor = (num_obs / (num_obs - 1) / (REPLICATES - 1)) ** 0.5
         deviation = factor * (drawn - drawn.mean(1, keepdim=True))
-        scale = s_all.std(0, unbiased=False)
-        scale = torch.where(scale > 0, scale, 1.0)
-        return cls(s, deviation, scale, s_all.amin(0), s_all.amax(0))
+        return cls(s, deviation, scale_of(s_all), s_all.amin(0), s_all.amax(0))
 
     def covariance(self, s: Tensor) -> Tensor:
         """V(s), `(B, d_s, d_s)`, float64, of the simulations' number of observations."""

@@ -258,24 +258,6 @@ class Procedure:
             limits,
         )
 
-    @property
-    def choice(self) -> dict[str, str]:
-        """What was chosen on simulations, in words."""
-        part, q = self.coordinates, self.sorter.residuals.size
-        numbers = f"{q} numbers of an observation"
-        if part.components.shape[0] > 1:
-            numbers += ", principal components of it and the size of what they leave out"
-        if part.alone:
-            numbers += ", its own summary among them"
-        factor = math.exp(self.limits.gap)
-        refilled = ", filled up to N: it fails on fewer" if self.refill else ""
-        return {
-            "residuals": numbers,
-            "believed": f"where sorting brings the data {factor:.2f} times nearer to the model, "
-            "the least factor at which clean simulations lose next to nothing",
-            "summary of parts": f"by the summary function{refilled}",
-        }
-
     def seen(self, x: Tensor, embedding: Embedding, summarise: Summariser) -> Tensor:
         """Return the numbers `(B, N, q)` of observations that become residuals."""
         return self.sorter.residuals.straight(self.coordinates(x, embedding, summarise))

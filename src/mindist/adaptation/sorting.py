@@ -46,6 +46,7 @@ NEAR, POINTS = 16, 32  # simulated datasets near s, and residuals of each, that 
 ROUGH = 4  # one in so many of them, where only what is far out matters
 TAIL_POINTS = 1_500  # residuals from which the tail of the density is learned
 REACH, STEP = 12.0, 0.25  # of the grid on which single numbers are counted
+LEAST = 1e-30  # density whose logarithm is taken
 FAR = -80.0  # the least log of a kernel value: below -87 an exponential takes ten times as long
 MOST_ALONE = 24  # numbers of a residual that are looked at one by one
 
@@ -92,7 +93,7 @@ class Sorter:
             _kernel(rows, first[idx[:, :NEAR]].flatten(1, 2), bandwidth).mean(-1)
             for rows, idx in zip(rho.split(16), order.split(16), strict=True)
         ]
-        log_density = _log(torch.cat(density))
+        log_density = torch.cat(density).clamp(min=LEAST).log()
         pool = log_density[order].flatten(1).sort(1).values
         lowest = max(2, int(TAIL * pool.shape[1]))
         level = pool[:, lowest]
@@ -141,8 +142,7 @@ class Sorter:
         rho, near = self.residuals(seen, s), self.near(s)
         points = self.points[near, :: 1 if clumps else ROUGH].flatten(1, 2)
         kernel = _kernel(rho, points, self.bandwidth)
-        model = kernel.mean(-1)
-        log_density = _log(model)
+        log_density = kernel.mean(-1).clamp(min=LEAST).log()
         level, decay = (part[near].mean(1)[:, None].float() for part in (self.level, self.decay))
         share = _share(log_density, level, decay)
         alone = _Alone.of(rho, points)
@@ -168,10 +168,6 @@ def _kernel(x: Tensor, y: Tensor, bandwidth: float) -> Tensor:
         other.square().sum(-1)[:, None, :], scaled, other.mT, beta=-0.5, alpha=1.0
     )
     return product.sub_(scaled.square().sum(-1)[..., None] / 2).clamp_(FAR, 0).exp_()
-
-
-def _log(density: Tensor) -> Tensor:
-    return density.clamp(min=1e-30).log()
 
 
 def _share(log_density: Tensor, level: Tensor, decay: Tensor) -> Tensor:
