@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mindist_paper.zoo.models import MODELS
 
 from mindist import MinimumDistance, selftest
+from mindist_paper.zoo.models import MODELS
 
 NEAR = 0.2
 
