@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import bank_cases as cases
-from mindist.simulation.calls import Call, Data, seed_globals
-from mindist.simulation.limited import GRACE, LimitedCall, pack
+from mindist.simulation.calls import GRACE, Call, Data, LimitedCall, pack, seed_globals
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from .posteriors import watch as watch
 from .result import Adaptation as Adaptation
 from .result import Detection as Detection
 from .selftest import SelfTest as SelfTest
-from .simulation.bank import SimulationBank as SimulationBank
 from .simulation.build import simulate as simulate
+from .simulation.store import SimulationBank as SimulationBank
 
 __version__: str

@@ -1,7 +1,5 @@
 """Validation of what users hand over. Messages say: argument, expected, got, what to do next."""
 
-from __future__ import annotations
-
 import operator
 import sys
 import warnings

@@ -1,14 +1,12 @@
 """The one serialiser: dataclasses to settings and tensors, and back, checked by their annotations.
 
-A field's annotation says what a file may hold. A tensor has named axes, `Annotated[Tensor, "M d"]`:
-a name stands for one size within an object, and for that of the whole file where it is given. Its
-numbers are finite floats unless `"int"` or `"any"` comes first. A setting is a number, a word, a
-tuple of them, or a shape; `Annotated[int, range(1, 10)]` narrows it. An object within an object has
-its own table of settings and its name before those of its tensors, unless `INLINE`. `UNSTORED`
-fields are the user's: neither stored nor moved.
-
-Nothing is built before everything it is built of is checked; an error names the file and the value.
-(msgspec and pydantic know neither tensors nor sizes that have to agree, and name no file.)
+A tensor has named axes, `Annotated[Tensor, "M d"]`: a name stands for one size within an object,
+and for that of the whole file where it is given. Its numbers are finite floats unless `"int"` or
+`"any"` comes first. A setting is a number, a word, a tuple of them, or a shape;
+`Annotated[int, range(1, 10)]` narrows it. An object within an object has its own table of settings
+and its name before those of its tensors, unless `INLINE`. `UNSTORED` fields are the user's: neither
+stored nor moved. Nothing is built before everything it is built of is checked. (msgspec and
+pydantic know neither tensors nor sizes that have to agree, and name no file.)
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ T = TypeVar("T")
 
 
 class _Field(NamedTuple):
-    """A stored field: its name, its type without None, what narrows it, and its default."""
-
     name: str
     kind: Any
     extra: Any
@@ -88,7 +84,6 @@ def _add(config: dict[str, Any], tensors: dict[str, Tensor], name: str, state: S
 
 
 def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with a name and a dot before their own names."""
     return {f"{name}.{key}": value for key, value in tensors.items()}
 
 
@@ -129,14 +124,7 @@ def moved(value: T, device: torch.device) -> T:
 
 
 class Record:
-    """Settings and tensors of a file, checked as they are read.
-
-    Example:
-        >>> Record(Path("f"), {"error": float("nan")}).number("error")
-        Traceback (most recent call last):
-            ...
-        ValueError: path: f is damaged: 'error' is nan, expected a finite number. ...
-    """
+    """Settings and tensors of a file, checked as they are read."""
 
     def __init__(
         self,
@@ -243,7 +231,6 @@ class Record:
         return {k.removeprefix(whole): v for k, v in self.tensors.items() if k.startswith(whole)}
 
     def whole(self, name: str, least: int = 0, most: int = MAX_ELEMENTS) -> int:
-        """Return a whole number in a range."""
         said = f"a whole number from {least} to {most}"
         return int(self.checked(name, said, lambda v: type(v) is int and least <= v <= most))
 
@@ -263,33 +250,27 @@ class Record:
         return tuple(self.checked(name, f"a list of {expected}", all_fit))
 
     def flag(self, name: str) -> bool:
-        """Return true or false."""
         return bool(self.checked(name, "true or false", lambda v: isinstance(v, bool)))
 
     def word(self, name: str, allowed: Sequence[str] | None = None) -> str:
-        """Return a text, one of a few."""
         if allowed is None:
             return str(self.checked(name, "a text", lambda v: isinstance(v, str)))
         return str(self.checked(name, f"one of {', '.join(allowed)}", lambda v: v in allowed))
 
     def shape(self, name: str) -> torch.Size:
         """Return the shape of an observation or a dataset: not too large."""
-
-        def fits(value: Any) -> bool:
-            sizes = value if isinstance(value, list) and len(value) <= 32 else [0]
-            whole = all(type(size) is int and 0 < size <= MAX_ELEMENTS for size in sizes)
-            return whole and math.prod(sizes) <= MAX_ELEMENTS
-
-        return torch.Size(self.checked(name, "the shape of an observation", fits))
+        value, most = self.get(name), MAX_ELEMENTS
+        sizes = value if isinstance(value, list) and len(value) <= 32 else [0]
+        whole = all(type(size) is int and 0 < size <= most for size in sizes)
+        fits = whole and math.prod(sizes) <= most
+        return torch.Size(self.checked(name, "the shape of an observation", lambda _: fits))
 
     def only(self, names: Sequence[str]) -> None:
         """Raise a ValueError if there are other settings than these."""
-        unknown = sorted(set(self.values) - set(names))
-        if unknown:
+        if unknown := sorted(set(self.values) - set(names)):
             raise storage.damaged(self.file, f"it has an unknown setting {unknown[0][:80]!r}")
 
     def refuse(self, name: str, expected: str) -> ValueError:
-        """Return the error for a setting that is not what was expected."""
         got = repr(self.values.get(name))[:80]
         return storage.damaged(self.file, f"{self.where + name!r} is {got}, expected {expected}")
 
@@ -303,13 +284,11 @@ class Record:
 
     def checked(self, name: str, expected: str, fits: Callable[[Any], bool]) -> Any:
         """Return a setting for which a condition holds, which `expected` says in words."""
-        value = self.get(name)
-        if not fits(value):
+        if not fits(value := self.get(name)):
             raise self.refuse(name, expected)
         return value
 
     def get(self, name: str) -> Any:
-        """Return a setting, unchecked."""
         if name not in self.values:
             raise storage.damaged(self.file, f"it lacks the setting {self.where + name!r}")
         return self.values[name]

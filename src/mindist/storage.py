@@ -4,8 +4,6 @@ Loading executes nothing (docs/files.md). Whoever alters a file can compute its 
 `mindist.schema` checks every value before anything is made of it.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -137,8 +135,8 @@ def read_artefact(
     if not (folder / JSON_NAME).is_file():
         advice = "Give the path that was passed to save."
         if asides := sorted(folder.parent.glob(f".{folder.name}.old.*/{OLD}")):
-            what = f"what was there before is at {asides[0]}; move it back."
-            advice = f"A save was interrupted: {what}"
+            before = f"what was there before is at {asides[0]}; move it back."
+            advice = f"A save was interrupted: {before}"
         expected = f"path: expected a folder with {JSON_NAME} and {TENSORS_NAME}"
         raise FileNotFoundError(f"{expected}, found none at {folder}. {advice}")
     header = read_json(folder / JSON_NAME)
@@ -150,24 +148,32 @@ def read_artefact(
     unseal(folder / JSON_NAME, header)
     if found != kind:
         raise ValueError(f"path: {folder} holds a {found}, expected a {kind}. Load it as that.")
-    config = header.get("config")
+    config, file = header.get("config"), folder / TENSORS_NAME
     if not isinstance(config, dict):
         raise damaged(folder / JSON_NAME, "it has no settings")
-    return config, _tensors(folder / TENSORS_NAME, header.get("tensors_sha256"))
+    if not file.is_file():
+        raise damaged(file, "it is missing")
+    try:
+        if header.get("tensors_sha256") != digest(blob := file.read_bytes()):
+            raise damaged(file, "its checksum does not match: truncated or altered")
+        return config, safetensors.torch.load(blob)
+    except MemoryError:
+        raise damaged(file, "it does not fit into memory") from None
+    except (safetensors.SafetensorError, KeyError, RuntimeError) as error:
+        # A KeyError for a type of number that torch has not, a RuntimeError for odd shapes.
+        raise damaged(file, "it does not hold tensors as save writes them") from error
 
 
 def damaged(file: Path, why: str) -> ValueError:
-    """Return the error for a file that mindist did not write like this."""
     return ValueError(f"path: {file} is damaged: {why}. Restore it from a copy, or make it again.")
 
 
 def check_version(folder: Path, version: int, newest: int) -> None:
     """Raise a ValueError for a format that only a newer mindist reads."""
     if version > newest:
-        raise ValueError(
-            f"path: {folder} has format version {version}, newer than {newest}, the newest that "
-            "this version of mindist reads. Upgrade mindist to load it."
-        )
+        most = f"newer than {newest}, the newest that this version of mindist reads"
+        then = "Upgrade mindist to load it."
+        raise ValueError(f"path: {folder} has format version {version}, {most}. {then}")
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,12 +191,10 @@ def unseal(file: Path, values: dict[str, Any]) -> None:
 
 
 def digest(content: bytes) -> str:
-    """Return the sha256 of some bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
 def canonical(value: Any) -> bytes:
-    """Return JSON values as bytes, in one way."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -205,18 +209,3 @@ def read_json(file: Path, most: int = MAX_JSON_BYTES) -> Any:
         raise damaged(file, "it is nested too deeply") from None
     except ValueError as error:
         raise damaged(file, "it is not the JSON that save wrote") from error
-
-
-def _tensors(file: Path, checksum: object) -> dict[str, Tensor]:
-    if not file.is_file():
-        raise damaged(file, "it is missing")
-    try:
-        blob = file.read_bytes()
-        if checksum != digest(blob):
-            raise damaged(file, "its checksum does not match: truncated or altered")
-        return safetensors.torch.load(blob)
-    except MemoryError:
-        raise damaged(file, "it does not fit into memory") from None
-    except (safetensors.SafetensorError, KeyError, RuntimeError) as error:
-        # A KeyError for a type of number that torch has not, a RuntimeError for odd shapes.
-        raise damaged(file, "it does not hold tensors as save writes them") from error

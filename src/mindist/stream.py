@@ -1,7 +1,5 @@
 """Adapting any number of observed datasets, of different lengths, in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -120,10 +118,17 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
         size = 0
         try:
             for index, dataset in datasets:
-                x = self._usable(index, dataset)
-                if x is None:
+                try:
+                    batch, single = checks.observed(dataset, self._event_shape)
+                    if not single:
+                        then = "Let the iterable yield its datasets one by one."
+                        got = f"a batch of shape {tuple(batch.shape)}"
+                        raise checks.wrong("x", "one dataset at a time", got, then)
+                except Exception as error:  # of anything that is not a dataset
+                    self._failures.append(StreamFailure(index, str(error)))
                     continue
-                window[index], size = x, size + x.nbytes
+                # A reader may use its memory again for the next one.
+                window[index], size = batch[0].clone(), size + batch[0].nbytes
                 if len(window) >= WINDOW_DATASETS or size >= WINDOW_BYTES:
                     yield window
                     window, size = {}, 0
@@ -131,18 +136,6 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
             yield window
             raise
         yield window
-
-    def _usable(self, index: int, dataset: Any) -> Tensor | None:
-        try:
-            batch, single = checks.observed(dataset, self._event_shape)
-            if not single:
-                then = "Let the iterable yield its datasets one by one."
-                got = f"a batch of shape {tuple(batch.shape)}"
-                raise checks.wrong("x", "one dataset at a time", got, then)
-        except Exception as error:  # of anything that is not a dataset
-            self._failures.append(StreamFailure(index, str(error)))
-            return None
-        return batch[0].clone()  # a reader may use its memory again for the next one
 
     def _adapt_group(
         self, window: dict[int, Tensor], indices: list[int], found: dict[int, Adaptation]

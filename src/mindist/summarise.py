@@ -4,8 +4,6 @@ A summary function may be written for tensors or for NumPy arrays; which of the 
 once, at the first call.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

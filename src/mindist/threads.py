@@ -1,7 +1,5 @@
 """Larger pieces of work side by side, each on one thread, and many short operations on one."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,18 +1,21 @@
-"""The folders that commands hand to each other: banks, estimators, posteriors.
+"""Load what commands are given: the user's code, and folders of other commands.
 
 Beside an artefact a command leaves a note, `command.json`, of what the user typed. It is text for
 messages such as "it was fitted with --summary model.py:summary": nothing in it is ever executed.
 """
 
-from __future__ import annotations
-
+import importlib
 import json
+import sys
+from contextlib import suppress
+from functools import cache, reduce
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from mindist.cli.errors import CommandError, UsageError, extra
+import mindist
+from mindist.cli.errors import USER_FILES, CommandError, UsageError, extra
 from mindist.cli.output import say
-from mindist.cli.user_code import load_user_code
 
 NOTE, SELFTEST = "command.json", "selftest.json"
 WRITERS = {"MinimumDistance": "mindist fit", "NeuralPosterior": "mindist train"}
@@ -21,7 +24,6 @@ POSTERIORS = "a folder that `mindist train` wrote, file.py:name, or a pickle of 
 
 
 def write_note(folder: Path, file: str = NOTE, **words: Any) -> None:
-    """Leave what the user typed beside an artefact."""
     from mindist.storage import write_whole
 
     write_whole(folder / file, (json.dumps(words, indent=2) + "\n").encode())
@@ -40,19 +42,14 @@ def noted(folder: Path, option: str) -> str | None:
 
 
 def open_bank(folder: Path) -> Any:
-    """Open a complete bank, or raise an error that says what to do."""
-    from mindist import SimulationBank
-
     if not folder.exists():
         raise UsageError(f"BANK: there is no folder {folder}. `mindist simulate` makes one.")
     if not (folder / "zarr.json").is_file():
         raise UsageError(f"BANK: {folder} is not a bank that `mindist simulate` wrote.")
-    bank = SimulationBank.open(folder)
+    bank = mindist.SimulationBank.open(folder)
     if not bank.complete:
-        raise CommandError(
-            f"BANK: {folder} is not complete: {bank.report()} Run the `mindist simulate` that "
-            "began it again; it goes on where it stopped."
-        )
+        then = "Run the `mindist simulate` that began it again; it goes on where it stopped."
+        raise CommandError(f"BANK: {folder} is not complete: {bank.report()} {then}")
     return bank
 
 
@@ -62,39 +59,28 @@ def load_estimator(
     """Load the fitted `MinimumDistance` in a folder, with another level or seed where given."""
     check_artefact(folder, "MDS", "mindist fit")
     function = load_user_code(need_summary(summary, noted(folder, "summary"), folder), "--summary")
-    from mindist import MinimumDistance
+    from mindist.storage import read_json
 
-    mds = MinimumDistance.load(folder, function)
-    mds.selftest_ = _selftest(folder)
+    mds = mindist.MinimumDistance.load(folder, function)
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        # what `mindist fit --selftest` left, if it is there and whole
+        mds.selftest_ = mindist.SelfTest.from_dict(read_json(folder / SELFTEST))
     mds.alpha = mds.alpha if alpha is None else alpha
     mds.seed = mds.seed if seed is None else seed
     return mds
 
 
-def _selftest(folder: Path) -> Any:
-    """Return the self-test that `mindist fit --selftest` left, if it is there and whole."""
-    from mindist.selftest import SelfTest
-    from mindist.storage import read_json
-
-    try:
-        return SelfTest.from_dict(read_json(folder / SELFTEST))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
-
-
 def check_artefact(folder: Path, argument: str, command: str) -> None:
-    """Say what a folder is, if it is not what it should be."""
+    from mindist.storage import JSON_NAME, read_json
+
     give = f"Give the folder that `{command}`"
     if not folder.exists():
         raise UsageError(f"{argument}: there is no folder {folder}. `{command}` makes one.")
     if (folder / "zarr.json").is_file():
         raise UsageError(f"{argument}: {folder} is a bank of simulations. {give} made of it.")
-    from mindist.storage import read_json
-
-    file = folder / "mindist.json"
-    if not file.is_file():
+    if not (folder / JSON_NAME).is_file():
         raise UsageError(f"{argument}: {folder} is not a folder that `{command}` wrote.")
-    header = read_json(file)  # loading the rest finds out whether it is true
+    header = read_json(folder / JSON_NAME)  # loading the rest finds out whether it is true
     writer = WRITERS.get(str(header.get("kind"))) if isinstance(header, dict) else None
     if writer not in (None, command):
         raise UsageError(f"{argument}: {folder} was written by `{writer}`. {give} wrote.")
@@ -139,7 +125,6 @@ def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> 
 
 
 def load_prior(name: str) -> Any:
-    """Load the user's prior as one that sbi takes."""
     thing = load_user_code(name, "--prior")
     with extra("sbi"):
         from mindist.posteriors.sbi_training import as_distribution
@@ -150,3 +135,45 @@ def load_prior(name: str) -> Any:
             "are not cut off at them. A torch distribution as the prior would do that."
         )
     return prior
+
+
+def load_user_code(name: str, option: str) -> Any:
+    """Return the object called so, such as `model.py:task.simulate`; `option` is for messages."""
+    where, _, attribute = name.rpartition(":")
+    if not (where and attribute):
+        raise UsageError(f"{option}: expected module:attribute or file.py:attribute, got {name!r}.")
+    path = Path(where).expanduser().resolve()
+    if where.endswith(".py") and not path.is_file():
+        raise UsageError(f"{option}: there is no file {path}.")
+    module = _run(path) if where.endswith(".py") else _import(where, option)
+    if getattr(module, "__file__", None):
+        USER_FILES.add(Path(str(module.__file__)).resolve())
+    try:
+        return reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        own = [k for k, v in vars(module).items() if k[0] != "_" and not isinstance(v, ModuleType)]
+        known = f"It has {', '.join(sorted(own)[:20])}." if own else "It defines nothing."
+        raise UsageError(f"{option}: {where} has no {attribute!r}. {known}") from None
+
+
+@cache  # each is executed once: its parts may belong together
+def _run(path: Path) -> ModuleType:
+    # Not in sys.modules: its functions are pickled by value. Its neighbours can be imported.
+    module = ModuleType(f"{path.stem} (named on the command line)")
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    USER_FILES.add(path)
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), module.__dict__)
+    return module
+
+
+def _import(name: str, option: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and what it imports is not
+        raise UsageError(f"{option}: no module named {name!r}; a file ends in .py.") from None

@@ -1,9 +1,7 @@
 """`mindist check` and `mindist adapt`: could the data have come from the simulator, and if not?"""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -34,7 +32,15 @@ def check(
     with waiting("Loading"):
         estimator = load_estimator(mds, summary, alpha=alpha)
         observed = options.read_data(data, estimator, columns, dataset_column, key, missing)
-    rows = _detect_all(estimator, observed)
+    by_index: dict[int, dict[str, Any]] = {}
+    with bar(len(observed), "Checking") as shown:
+        for batch in observed.batches():
+            detection = estimator.detect(batch.x)
+            for row, index in enumerate(batch.index):
+                name, n_obs = observed.names[index], batch.x.shape[1]
+                by_index[index] = output.detection_values(name, n_obs, detection[row])
+            shown.update(len(batch.index))
+    rows = [by_index[index] for index in sorted(by_index)]
     found = any(row["misspecified"] for row in rows)
     if json:
         output.print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
@@ -42,19 +48,6 @@ def check(
         output.print_verdicts(rows, estimator.alpha)
     if found:
         raise typer.Exit(MISSPECIFIED)
-
-
-def _detect_all(mds: Any, observed: Any) -> list[dict[str, Any]]:
-    """Detect in batches; return the values of each dataset, in order."""
-    found: dict[int, dict[str, Any]] = {}
-    with bar(len(observed), "Checking") as shown:
-        for batch in observed.batches():
-            detection = mds.detect(batch.x)
-            for row, index in enumerate(batch.index):
-                name, n_obs = observed.names[index], batch.x.shape[1]
-                found[index] = output.detection_values(name, n_obs, detection[row])
-            shown.update(len(batch.index))
-    return [found[index] for index in sorted(found)]
 
 
 def adapt(
@@ -78,53 +71,42 @@ def adapt(
     with waiting("Loading"):
         estimator = load_estimator(mds, summary, alpha=alpha, seed=seed)
         observed = options.read_data(data, estimator, columns, dataset_column, key, missing)
-    found = _adapt_all(estimator, observed, force=force, details=observations is not None)
-    if out is not None:
-        output.write_table(out, [_flat(row) for row in found.rows])
-    if observations is not None:
-        output.write_table(observations, found.observations)
-    if json:
-        said = {"datasets": found.rows, "failures": found.failures}
-        output.print_json("adapt", alpha=estimator.alpha, **said)
-    else:
-        _print(found, estimator.alpha, [path for path in (out, observations) if path is not None])
-    if found.failures:
-        raise typer.Exit(FAILURE)
-
-
-class Adapted(NamedTuple):
-    """The findings about datasets."""
-
-    rows: list[dict[str, Any]]  # JSON values of each dataset
-    observations: dict[str, list[Any]]  # columns of a table, where it was asked for
-    failures: list[dict[str, Any]]  # name and message of datasets about which nothing was found
-
-
-def _adapt_all(mds: Any, observed: Any, *, force: bool, details: bool) -> Adapted:
-    """Adapt each dataset; list those that fail."""
-    found, seen = Adapted([], {}, []), set()
-    stream = mds.adapt_stream(observed, force=force)
+    stream = estimator.adapt_stream(observed, force=force)
+    rows: dict[int, dict[str, Any]] = {}
+    columns_of: dict[str, list[Any]] = {}  # the table of observations, where it was asked for
     with bar(len(observed), "Adapting") as shown:
         for index, result in stream:
             name, n_obs = observed.names[index], observed.lengths[index]
-            found.rows.append(output.adaptation_values(name, n_obs, result))
-            seen.add(index)
-            for key, column in _columns(name, result).items() if details else ():
-                found.observations.setdefault(key, []).extend(column)
+            rows[index] = output.adaptation_values(name, n_obs, result)
+            weights, scores = result.weights.tolist(), result.outlier_score.tolist()
+            which = {"dataset": [name] * n_obs, "observation": range(n_obs), "weight": weights}
+            which |= {"outlier_score": scores, "outlier": result.outliers.tolist()}
+            for key, column in which.items() if observations is not None else ():
+                columns_of.setdefault(key, []).extend(column)
             shown.update()
-    for failure in stream.report.failures:
-        if failure.index not in seen:
-            name = observed.names[failure.index]
-            found.failures.append({"dataset": name, "message": failure.message})
-    return found
-
-
-def _columns(name: Any, result: Any) -> dict[str, Any]:
-    """Return the columns of a table of the observations of one dataset."""
-    weights = result.weights.tolist()
-    which = {"dataset": [name] * len(weights), "observation": range(len(weights))}
-    scores = {"weight": weights, "outlier_score": result.outlier_score.tolist()}
-    return which | scores | {"outlier": result.outliers.tolist()}
+    failed = [failure for failure in stream.report.failures if failure.index not in rows]
+    failures = [{"dataset": observed.names[f.index], "message": f.message} for f in failed]
+    found = list(rows.values())
+    if out is not None:
+        output.write_table(out, [_flat(row) for row in found])
+    if observations is not None:
+        output.write_table(observations, columns_of)
+    if json:
+        said = {"datasets": found, "failures": failures}
+        output.print_json("adapt", alpha=estimator.alpha, **said)
+    else:
+        if found:
+            output.print_verdicts(found, estimator.alpha)
+        if len(found) == 1:
+            _print_one(found[0])
+        else:
+            _print_many([row for row in found if row["adapted"]])
+        for failure in failures:
+            say(f"Error: dataset {failure['dataset']}: {failure['message']}")
+        for path in filter(None, (out, observations)):
+            print(f"Written: {path}")
+    if failures:
+        raise typer.Exit(FAILURE)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -132,19 +114,6 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     flat = {key: value for key, value in row.items() if key not in SUMMARIES}
     flat["outliers"] = len(row["outliers"])
     return flat | {f"{name}_{i}": v for name in SUMMARIES for i, v in enumerate(row[name])}
-
-
-def _print(found: Adapted, alpha: float, written: list[Path]) -> None:
-    if found.rows:
-        output.print_verdicts(found.rows, alpha)
-    if len(found.rows) == 1:
-        _print_one(found.rows[0])
-    else:
-        _print_many([row for row in found.rows if row["adapted"]])
-    for failure in found.failures:
-        say(f"Error: dataset {failure['dataset']}: {failure['message']}")
-    for path in written:
-        print(f"Written: {path}")
 
 
 def _print_one(values: dict[str, Any]) -> None:
@@ -166,7 +135,6 @@ def _print_one(values: dict[str, Any]) -> None:
 
 
 def _print_many(adapted: list[dict[str, Any]]) -> None:
-    """Say what was done about the datasets that were adapted."""
     cells = []
     for row in adapted[:MAX_LISTED]:
         summaries = (f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES)

@@ -1,7 +1,5 @@
 """A contaminated dataset, a wrong posterior, and the right one, in a minute: `mindist demo`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,8 +32,6 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Methods:
-    """A neural posterior over summaries, alone and behind each preset."""
-
     npe: Any
     paper: RobustPosterior
     default: RobustPosterior

@@ -1,9 +1,6 @@
 """Errors as sentences: what a command says when it fails, and with which status it leaves."""
 
-from __future__ import annotations
-
 import difflib
-import re
 import sys
 import traceback
 import warnings
@@ -50,20 +47,14 @@ PHRASES = {
 
 
 class CommandError(Exception):
-    """Something went wrong."""
-
     status = 1
 
 
-class UsageError(CommandError):
-    """The command line asks for something that cannot be; nothing was done."""
-
+class UsageError(CommandError):  # the command line asks for what cannot be; nothing was done
     status = 2
 
 
-class StoppedError(CommandError):
-    """Ctrl-C, with what to do next."""
-
+class StoppedError(CommandError):  # Ctrl-C, with what to do next
     status = 130
 
 
@@ -91,7 +82,6 @@ def spoken(*, debug: bool) -> Iterator[None]:
 
 
 def leave(error: Exception) -> None:
-    """Say what went wrong, and exit."""
     lead = "" if isinstance(error, StoppedError) else "Error: "
     print(f"{lead}{describe(error)}", file=sys.stderr)
     raise typer.Exit(getattr(error, "status", FAILURE)) from None
@@ -102,8 +92,7 @@ def describe(error: Exception) -> str:
     text, kind = str(error).strip(), type(error).__name__
     if isinstance(error, CommandError):
         return text
-    place = place_in_user_code(error)
-    if place is not None:
+    if place := place_in_user_code(error):
         said = f"{kind}: {text}" if text else kind
         return f"{place} raised {said}\nThe whole traceback: the same command with --debug."
     if isinstance(error, MEANT_TO_BE_READ) and text:
@@ -130,10 +119,8 @@ def in_words_of_the_command(text: str) -> str:
     """Return a message of the package as it reads on the command line."""
     for phrase, words in PHRASES.items():
         text = text.replace(phrase, words)
-    head = re.match(r"(\w+): ", text)
-    if head is not None and head[1] in HEADS:
-        text = HEADS[head[1]] + text[head.end() :]
-    return text
+    head, _, rest = text.partition(": ")
+    return HEADS[head] + rest if head in HEADS else text
 
 
 @contextmanager
@@ -149,7 +136,6 @@ def extra(name: str) -> Iterator[None]:
 
 @contextmanager
 def interruptible(advice: str) -> Iterator[None]:
-    """Say what to do after Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,7 +1,5 @@
 """Arguments and options that several commands share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -52,7 +50,6 @@ Json = Annotated[bool, Option("--json", help=DOCUMENT)]
 def read_data(
     path: Path, mds: Any, columns: str | None, dataset: str | None, key: str | None, missing: str
 ) -> Any:
-    """Read the `Observed` datasets of a file, as the options say, for a fitted estimator."""
     from mindist.observed import read_observed
 
     if not path.exists():
@@ -63,5 +60,4 @@ def read_data(
 
 
 def split(names: str) -> list[str]:
-    """Split names that are separated by commas."""
     return [name.strip() for name in names.split(",")]

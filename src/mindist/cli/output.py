@@ -1,18 +1,16 @@
 """Print and write results: words or a JSON document on stdout, all else on stderr; tables."""
 
-from __future__ import annotations
-
 import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+import mindist
 from mindist.cli.errors import CommandError, UsageError, extra
 
 DELAY = 2.0  # seconds before a bar is shown: what is quicker needs none
@@ -27,29 +25,22 @@ def say(text: str) -> None:
 
 
 def on_terminal() -> bool:
-    """Return whether somebody watches stderr."""
     return sys.stderr.isatty()
 
 
 def print_json(command: str, **values: Any) -> None:
     """Print one JSON document: the command, the version, and the result; NaN becomes null."""
-    from mindist import __version__
+    document = {"command": command, "mindist": mindist.__version__, **values}
+    text = json.dumps(document, default=lambda v: v.tolist() if hasattr(v, "tolist") else str(v))
+    print(json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2))
 
-    document = {"command": command, "mindist": __version__, **values}
-    print(json.dumps(_plain(document), indent=2, allow_nan=False))
 
-
-def _plain(value: Any) -> Any:
-    """Return values that JSON has, of tensors, arrays, paths and whatever else."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | bool) or value is None else str(value)
+def tell(command: str, words: object, as_json: bool, **values: Any) -> None:
+    """Print the result of a command: in words, or its values as JSON."""
+    if as_json:
+        print_json(command, **values)
+    else:
+        print(words)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
@@ -79,27 +70,21 @@ def bar(total: int, what: str) -> Any:
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show a moving sign on a terminal, for steps of which nobody knows how long they take."""
-    if not on_terminal():
-        yield
-        return
-    with Console(stderr=True).status(f"{what} ..."):
+    with Console(stderr=True).status(f"{what} ...") if on_terminal() else nullcontext():
         yield
 
 
 def number(value: Any) -> str:
-    """Return four significant digits."""
     return f"{float(value):.4g}"
 
 
 def detection_values(name: Any, n_obs: int, detection: Any) -> dict[str, Any]:
-    """Return a detection of one dataset as JSON values."""
     facts = {"dataset": name, "n_obs": n_obs, "misspecified": bool(detection.misspecified)}
     facts |= {"p_value": float(detection.p_value), "distance_obs": float(detection.distance_obs)}
     return facts | {"threshold": detection.threshold, "s_obs": detection.s_obs.tolist()}
 
 
 def adaptation_values(name: Any, n_obs: int, result: Any) -> dict[str, Any]:
-    """Return an adaptation of one dataset as JSON values."""
     facts = detection_values(name, n_obs, result) | {"adapted": bool(result.adapted)}
     facts |= {"status": result.status.name.lower(), "message": result.message}
     facts |= {"s_star": result.s_star.tolist(), "distance_star": float(result.distance_star)}

@@ -1,15 +1,13 @@
-"""`mindist sample`: draws from the posterior at the adapted summary, in words and in files."""
+"""`mindist sample` and `mindist report`: what follows from data, in words, files and on a page."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Option
 
+import mindist
 from mindist.cli import options, output
-from mindist.cli.artefacts import load_estimator, load_posterior
+from mindist.cli.artefacts import load_estimator, load_posterior, load_user_code
 from mindist.cli.errors import UsageError, extra
 from mindist.cli.output import MAX_LISTED, TABLES, bar, number, waiting
 
@@ -41,11 +39,11 @@ def sample(
     """Draw from the robust posterior: at the observed summary, or the adapted one if need be."""
     output.check_suffix(out, "--out", FORMATS)
     with waiting("Loading"):
-        from mindist import RobustPosterior
+        import numpy as np
 
         estimator = load_estimator(mds, summary, alpha=alpha)
         observed = options.read_data(data, estimator, columns, dataset_column, key, missing)
-        robust = RobustPosterior(load_posterior(posterior, prior, trust=trust), estimator)
+        robust = mindist.RobustPosterior(load_posterior(posterior, prior, trust=trust), estimator)
     if out is not None and out.suffix.lower() in (NETCDF, NUMPY) and len(observed) > 1:
         raise UsageError(
             f"--out: a {out.suffix} file holds the samples of one dataset, and {data} has "
@@ -56,13 +54,21 @@ def sample(
         for index, x in enumerate(observed):  # each from a seed of its own
             drawn.append(robust.sample((num,), x=x, seed=seed + index).cpu())
             shown.update()
-    labels = parameter_names(names, drawn[0].shape[1])
+    dim = drawn[0].shape[1]
+    labels = [f"theta_{i}" for i in range(dim)] if names is None else options.split(names)
+    if len(labels) != dim or len(set(labels)) != dim:
+        said = f"{dim} different names, separated by commas"
+        raise UsageError(f"--names: expected {said}, got {names!r}.")
     if out is not None and out.suffix.lower() == NETCDF:
         with extra("arviz"):
             stored = robust.to_arviz(observed[0], num_samples=num, names=labels, seed=seed)
         stored.to_netcdf(str(out))
+    elif out is not None and out.suffix.lower() == NUMPY:
+        np.save(out, drawn[0].numpy())
     elif out is not None:
-        _write(out, drawn, labels, observed.names)
+        table = dict(zip(labels, np.concatenate(drawn).astype(float).T, strict=True))
+        which = np.repeat(observed.names, [len(samples) for samples in drawn])
+        output.write_table(out, {"dataset": which} | table if len(drawn) > 1 else table)
     rows = [
         output.adaptation_values(name, len(x), robust.adapt(x))  # which it has remembered
         | {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
@@ -75,41 +81,15 @@ def sample(
         _print(rows, estimator.alpha, out)
 
 
-def parameter_names(names: str | None, dim: int) -> list[str]:
-    """Return what the parameters are called."""
-    labels = [f"theta_{i}" for i in range(dim)] if names is None else options.split(names)
-    if len(labels) != dim or len(set(labels)) != dim:
-        raise UsageError(
-            f"--names: expected {dim} different names, separated by commas, got {names!r}."
-        )
-    return labels
-
-
-def _write(out: Path, drawn: Sequence[Any], names: list[str], datasets: Any) -> None:
-    """Write samples as a table, or those of one dataset as an array."""
-    import numpy as np
-
-    if out.suffix.lower() == NUMPY:
-        np.save(out, drawn[0].numpy())
-        return
-    columns = dict(zip(names, np.concatenate(drawn).astype(float).T, strict=True))
-    which = np.repeat(datasets, [len(samples) for samples in drawn])
-    output.write_table(out, {"dataset": which} | columns if len(drawn) > 1 else columns)
-
-
 def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
     """Return mean, standard deviation and quantiles of each parameter; none of no samples."""
-    import torch
-
     if len(samples) < 2:
         return []
     values = samples.double()
-    levels = torch.tensor(QUANTILES, dtype=values.dtype)
-    rows = torch.cat([values.mean(0)[None], values.std(0)[None], values.quantile(levels, 0)])
-    return [
-        {"name": name} | dict(zip(STATISTICS, column, strict=True))
-        for name, column in zip(names, rows.T.tolist(), strict=True)
-    ]
+    rows = [values.mean(0), values.std(0), *(values.quantile(level, 0) for level in QUANTILES)]
+    columns = zip(*(row.tolist() for row in rows), strict=True)
+    each = (dict(zip(STATISTICS, column, strict=True)) for column in columns)
+    return [{"name": name} | own for name, own in zip(names, each, strict=True)]
 
 
 def _print(rows: list[dict[str, Any]], alpha: float, out: Path | None) -> None:
@@ -130,4 +110,61 @@ def _print(rows: list[dict[str, Any]], alpha: float, out: Path | None) -> None:
         title = f"Posterior means and standard deviations{few}, {adapted}:"
         output.print_table(("dataset", *(p["name"] for p in shown[0]["posterior"])), cells, title)
     if out is not None:
+        print(f"Written: {out}")
+
+
+PREDICTIVE = "The simulator, for a posterior-predictive check."
+
+
+def report(
+    mds: options.MdsFolder,
+    data: options.DataFile,
+    out: Annotated[Path, Option(help="The page, a file that ends in .html.")],
+    summary: options.Summary = None,
+    posterior: options.Posterior = None,
+    prior: options.Prior = None,
+    trust: options.Trust = False,
+    simulator: Annotated[str | None, Option(metavar=options.NAME, help=PREDICTIVE)] = None,
+    names: options.ThetaNames = None,
+    columns: options.Columns = None,
+    dataset_column: options.DatasetColumn = None,
+    key: options.Key = None,
+    missing: options.MissingValues = "error",
+    dataset: Annotated[str | None, Option(help="Which dataset, where there are several.")] = None,
+    alpha: options.Alpha = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Write one self-contained HTML page about a dataset: what is wrong, and what follows."""
+    output.check_suffix(out, "--out", (".html",))
+    with waiting("Loading"):
+        estimator = load_estimator(mds, summary, alpha=alpha)
+        observed = options.read_data(data, estimator, columns, dataset_column, key, missing)
+        known = [str(name) for name in observed.names]
+        shown = ", ".join(known[:20]) + (", ..." if known[20:] else "")
+        if dataset is None and len(known) > 1:
+            raise UsageError(f"A report is about one dataset. Name it with --dataset: {shown}.")
+        if dataset not in (None, *known):
+            raise UsageError(f"--dataset: there is no {dataset!r}. There are {shown}.")
+        name = observed.names[0 if dataset is None else known.index(dataset)]
+        x = observed[name]
+        # as `adapt` calls them, and its tables
+        labels = [f"s_{i}" for i in range(estimator.fitted_.bank.s.shape[1])]
+        given: dict[str, Any] = {"x": x, "seed": seed, "summary_names": labels}
+        if posterior is not None:
+            given["posterior"] = load_posterior(posterior, prior, trust=trust)
+        if simulator is not None:
+            given["simulator"] = load_user_code(simulator, "--simulator")
+        if names is not None:
+            given["theta_names"] = options.split(names)
+    with extra("report"):
+        from mindist.report import write_report
+    with waiting("Writing the report"):
+        result = estimator.adapt(x)
+        write_report(out, result=result, mds=estimator, **given)
+    values = output.adaptation_values(name, len(x), result)
+    if json:
+        output.print_json("report", out=out, alpha=estimator.alpha, datasets=[values])
+    else:
+        output.print_verdicts([values], estimator.alpha)
         print(f"Written: {out}")

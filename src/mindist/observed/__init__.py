@@ -3,15 +3,12 @@
 A format's library is imported once such a file is read. May import: `storage`, `checks`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from mindist import checks
-from mindist.observed.formats import READERS, TABLES
-from mindist.observed.source import MAX_BYTES, Observed, ObservedBatch, Request
+from mindist.observed.formats import MAX_BYTES, READERS, TABLES, Observed, ObservedBatch, Request
 
 
 def read_observed(

@@ -12,17 +12,194 @@ import tempfile
 import weakref
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mindist import checks, storage
-from mindist.observed.source import Request, Source
+
+MAX_BYTES = 2**32
+BUFFER_BYTES = 2**28  # of datasets that wait for others of their length
+ARGUMENTS = ("path", "key", "columns", "dataset")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `read_observed`, and the errors that all formats share."""
+
+    path: Path
+    event_shape: tuple[int, ...] | None = None
+    key: str | Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+    dataset: str | None = None
+    max_bytes: int = MAX_BYTES
+
+    @contextmanager
+    def reading(self, kind: str) -> Iterator[None]:
+        """Turn whatever a library raises on a broken file into a ValueError that names the file."""
+        try:
+            yield
+        except ImportError as error:
+            why = f"{kind} files need {error.name}. Install it: pip install 'mindist[files]'"
+            raise ImportError(why) from error
+        except Exception as error:
+            if isinstance(error, ValueError) and str(error).split(":")[0] in ARGUMENTS:
+                raise  # one of ours
+            kind_of_error = "" if type(error) is ValueError else f"{type(error).__name__}: "
+            why = (f"{kind_of_error}{error}".splitlines() or [""])[0][:200]
+            then = "It may be damaged, or of another format than its name says."
+            said = f"path: {self.path} cannot be read as {kind} ({why})."
+            raise ValueError(f"{said} {then}") from error
+
+    def check_size(self, size: int) -> None:
+        if size > self.max_bytes:
+            raise ValueError(
+                f"path: {self.path} says that it holds {size:,} bytes of data, more than max_bytes "
+                f"= {self.max_bytes:,}. A small file that says so may be meant to fill your "
+                "memory. If you trust it, pass a larger max_bytes."
+            )
+
+
+class Source(NamedTuple):
+    """Datasets in a file: their names, the shape of an observation, and a way to read them."""
+
+    names: Sequence[Any]
+    event_shape: tuple[int, ...]
+    read: Callable[[], Iterator[NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class ObservedBatch:
+    """Datasets `(B, N, *event)` of one length, and which of all datasets they are.
+
+    Example:
+        >>> ObservedBatch((0, 2), torch.zeros(2, 9, 1)).index
+        (0, 2)
+    """
+
+    index: tuple[int, ...]
+    x: Tensor
+
+
+@dataclass(frozen=True)
+class Observed:
+    r"""Observed datasets `(N_i, *event)` in a file; iterates over them as tensors, keeps none.
+
+    Example:
+        >>> import tempfile, mindist
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write("run,x,y\na,1,2\na,3,4\nb,5,6\n")
+        ...     file.flush()
+        ...     observed = mindist.read_observed(file.name, dataset="run")
+        >>> observed["a"].tolist(), [batch.index for batch in observed.batches()]
+        ([[1.0, 2.0], [3.0, 4.0]], [(0,), (1,)])
+    """
+
+    names: tuple[Any, ...]  # numbers, keys, or values in a column of a table
+    event_shape: tuple[int, ...]  # of one observation
+    lengths: tuple[int, ...]  # N_i, the observations in each dataset, without those dropped
+    dropped: tuple[int, ...]  # how many observations of each lack a value
+    _source: Source = field(repr=False, compare=False)
+
+    @classmethod
+    def read(cls, source: Source, missing: str) -> Observed:
+        """Read through a source; missing values are an `"error"`, or something to `"drop"`."""
+        names, lengths, dropped, first = tuple(source.names), [], [], ""
+        for name, x in zip(names, source.read(), strict=True):
+            wrong = ~_complete(x)
+            if wrong.any() and not first:
+                first = f"observation {wrong.argmax()} of dataset {str(name)[:80]!r}"
+            dropped.append(int(wrong.sum()))
+            lengths.append(len(x) - dropped[-1])
+        if first and missing == "error":
+            some, total = sum(map(bool, dropped)), sum(dropped) + sum(lengths)
+            raise ValueError(
+                f"missing: {sum(dropped)} of {total} observations, in {some} of {len(names)} "
+                f"datasets, have a missing, NaN or infinite value; the first is {first}. Pass "
+                "missing='drop' to leave such observations out, or impute them as the simulator "
+                "would produce them."
+            )
+        return cls(names, tuple(source.event_shape), tuple(lengths), tuple(dropped), source)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for x in self._source.read():
+            complete = _complete(x)
+            yield _tensor(x if complete.all() else x[complete])
+
+    def __getitem__(self, which: Any) -> Tensor:
+        """Return one dataset by name, else by number; reads those before it too."""
+        if which in self.names:
+            which = self.names.index(which)
+        elif not isinstance(which, int) or not -len(self) <= which < len(self):
+            raise KeyError(f"There is no dataset {which!r} among {len(self)}: see names.")
+        return next(islice(self, which % len(self), None))
+
+    @property
+    def equal_length(self) -> bool:
+        """Return whether all datasets have as many observations."""
+        return len(set(self.lengths)) <= 1
+
+    def stack(self) -> Tensor:
+        """Return all datasets as one batch `(B, N, *event)`; they must have equal lengths."""
+        if not self.equal_length:
+            then = "Iterate over batches(), or over the datasets themselves."
+            sizes = f"{min(self.lengths)} to {max(self.lengths)} observations"
+            raise ValueError(f"Datasets of {sizes} are no batch. {then}")
+        return torch.stack(list(self))
+
+    def batches(self, size: int = 1_000) -> Iterator[ObservedBatch]:
+        """Yield batches of datasets of equal length, at most `size` in each, each dataset once."""
+        checks.positive(size, "size")
+        waiting, used = dict[int, list[tuple[int, Tensor]]](), 0
+        for i, x in enumerate(self):
+            waiting.setdefault(len(x), []).append((i, x))
+            used += x.nbytes
+            if len(waiting[len(x)]) == size:
+                used -= size * x.nbytes
+                yield _batch(waiting.pop(len(x)))
+            elif used > BUFFER_BYTES:
+                yield from map(_batch, waiting.values())
+                waiting, used = {}, 0
+        yield from map(_batch, waiting.values())
+
+    def __repr__(self) -> str:
+        low, high = min(self.lengths), max(self.lengths)
+        sizes = f"{low}" if low == high else f"{low} to {high}"
+        text = f"{len(self)} datasets of {sizes} observations of shape {self.event_shape}"
+        some = sum(map(bool, self.dropped))
+        if some:
+            text += f"; {sum(self.dropped)} observations with missing values dropped from {some}"
+        return f"Observed({text})"
+
+
+def _batch(group: Sequence[tuple[int, Tensor]]) -> ObservedBatch:
+    return ObservedBatch(tuple(i for i, _ in group), torch.stack([x for _, x in group]))
+
+
+def _complete(x: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which observations `(N,)` of a dataset have finite values only."""
+    if x.dtype.kind != "f":
+        return np.ones(len(x), dtype=bool)
+    return np.asarray(np.isfinite(x).reshape(len(x), -1).all(1))
+
+
+def _tensor(x: NDArray[Any]) -> Tensor:
+    """Copy numbers to float32 if they are stored so, else to float64, which holds more of them."""
+    small = x.dtype.kind == "f" and x.dtype.itemsize <= 4
+    return torch.from_numpy(np.array(x, dtype=np.float32 if small else np.float64, order="C"))
+
 
 MAX_HEADER = 10_000  # characters: NumPy's own limit
 BLOCK_BYTES = 2**26  # of datasets that are read at once
@@ -40,7 +217,6 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _not_numbers(where: str, what: str) -> ValueError:
-    """Return the error for text, dates, objects or complex numbers."""
     return ValueError(
         f"{where}: expected real numbers, got {what}. Objects are not read, because that would run "
         "what the file says; save plain numbers, for example with array.astype('float64')."
@@ -54,7 +230,6 @@ def read_npy(request: Request) -> Source:
 
 
 def read_npz(request: Request) -> Source:
-    """Read an `.npz` file, one array at a time."""
     with request.reading("npz"), zipfile.ZipFile(request.path) as archive:
         sizes = {m.filename: m.file_size for m in archive.infolist()}
     keys = _keys([name[:-4] for name in sizes if name.endswith(".npy")], request)
@@ -68,7 +243,6 @@ def read_npz(request: Request) -> Source:
 
 
 def read_zarr(request: Request) -> Source:
-    """Read a Zarr store, version 2 or 3, slice by slice."""
     with request.reading("Zarr"):
         found = dict(_zarr_arrays(request.path))
     keys = _keys(sorted(found), request)
@@ -113,8 +287,7 @@ def _open_zarr(folder: Path) -> Any:
     return array
 
 
-def _codecs(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of codecs of version 2 or 3, and of those within them."""
+def _codecs(values: Mapping[str, Any]) -> Iterator[str]:  # also of those within them
     lists = [values.get(name) or [] for name in ("codecs", "index_codecs", "filters")]
     for step in filter(None, [values.get("compressor"), *chain(*lists)]):
         own: Any = {"name": step} if isinstance(step, str) else step
@@ -158,7 +331,6 @@ def read_hdf5(request: Request) -> Source:
 
 
 def _keys(available: Sequence[str], request: Request) -> list[str]:
-    """Return the arrays that the user means."""
     key, listed = request.key, _listed(available)
     if not available:
         raise ValueError(f"path: {request.path} holds no arrays.")
@@ -197,8 +369,21 @@ def _arrays(
             request.check_size(total)  # before there is a name for each dataset
         if event is None and len(arrays) > 1:
             event = shape[1:]  # of several arrays each is one dataset
-        many[key] = _is_batch(shape, event, where)
-        event = shape[2:] if many[key] else shape[1:]
+        if event is None and len(shape) > 1:
+            raise ValueError(
+                f"{where}: an array of shape {shape} may be one dataset (N, *event) or many, "
+                "(B, N, *event). Say what one observation is: event_shape=mds.event_shape of a "
+                f"fitted estimator, or for one dataset event_shape={shape[1:]}, for many "
+                f"{shape[2:]}."
+            )
+        event = event or ()
+        extra = len(shape) - len(event)
+        if extra not in (1, 2) or shape[extra:] != event:
+            one, batch = (", ".join([*first, *map(str, event)]) for first in ("N", ("B", "N")))
+            said = f"one dataset of shape ({one}) or many, ({batch})"
+            then = "Give the event_shape of observations in the file, or reshape them as simulated."
+            raise checks.wrong(where, said, f"an array of shape {shape}", then)
+        many[key] = extra == 2
         numbers: list[Any] = list(range(shape[0])) if many[key] else [0]
         several: list[Any] = [(key, i) for i in numbers] if many[key] else [key]
         names += numbers if len(arrays) == 1 else several
@@ -206,42 +391,18 @@ def _arrays(
     def read() -> Iterator[NDArray[Any]]:
         with request.reading(kind):
             for key, opened in arrays.items():
-                yield from _split(opened(), many[key])
+                array = opened()
+                if not many[key]:
+                    yield np.asarray(array[...])
+                    continue
+                # Chunks are decompressed once, if they are not too large.
+                size = math.prod(array.shape[1:]) * array.dtype.itemsize
+                chunk = (getattr(array, "chunks", None) or (1,))[0]
+                step = max(1, min(chunk, BLOCK_BYTES // size))
+                for begin in range(0, array.shape[0], step):
+                    yield from np.asarray(array[begin : begin + step])
 
     return Source(names, event or (), read)
-
-
-def _is_batch(shape: tuple[int, ...], event: tuple[int, ...] | None, where: str) -> bool:
-    """Return whether an array of this shape holds many datasets."""
-    if event is None:
-        if len(shape) == 1:
-            return False
-        raise ValueError(
-            f"{where}: an array of shape {shape} may be one dataset (N, *event) or many, "
-            "(B, N, *event). Say what one observation is: event_shape=mds.event_shape of a fitted "
-            f"estimator, or for one dataset event_shape={shape[1:]}, for many {shape[2:]}."
-        )
-    extra = len(shape) - len(event)
-    if extra not in (1, 2) or shape[extra:] != event:
-        one, batch = (", ".join([*first, *map(str, event)]) for first in ("N", ("B", "N")))
-        raise ValueError(
-            f"{where}: expected one dataset of shape ({one}) or many, ({batch}), got an array of "
-            f"shape {shape}. Give the event_shape of the observations in the file, or reshape them "
-            "to the one that was simulated."
-        )
-    return extra == 2
-
-
-def _split(array: Any, many: bool) -> Iterator[NDArray[Any]]:
-    """Yield the datasets of an array, as few at a time as its chunks allow."""
-    if not many:
-        yield np.asarray(array[...])
-        return
-    chunks = getattr(array, "chunks", None)  # each of which is decompressed once, if not too large
-    size = math.prod(array.shape[1:]) * array.dtype.itemsize
-    step = max(1, min(chunks[0] if chunks else 1, BLOCK_BYTES // size))
-    for begin in range(0, array.shape[0], step):
-        yield from np.asarray(array[begin : begin + step])
 
 
 def read_csv(request: Request) -> Source:
@@ -259,20 +420,13 @@ def read_csv(request: Request) -> Source:
         first = [field.strip(' \t\r\n"') for field in line.split(delimiter)]
         request.check_size(request.path.stat().st_size)
         options = csv.ReadOptions(use_threads=False, block_size=LINE_BYTES)
-        options.autogenerate_column_names = all(map(_is_number, first))
+        with suppress(ValueError):
+            options.autogenerate_column_names = bool([float(field) for field in first])
         kinds = {} if request.dataset is None else {request.dataset: string()}
         convert = csv.ConvertOptions(strings_can_be_null=True, column_types=kinds)
         parse = csv.ParseOptions(delimiter=delimiter)
         table = csv.read_csv(request.path, options, parse, convert)
         return _table(table.schema, table.select, request)
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
 
 
 def read_parquet(request: Request) -> Source:
@@ -355,12 +509,11 @@ def _columns(schema: Any, request: Request) -> list[str]:
         )
     wanted = len(chosen) if request.event_shape is None else math.prod(request.event_shape)
     if len(chosen) != wanted:
-        index = " One without a name is often an index." if "" in chosen else ""
-        raise ValueError(
-            f"columns: expected {wanted} column{'s' * (wanted > 1)} for an observation of shape "
-            f"{request.event_shape}, got {len(chosen)}: {_listed(chosen)}.{index} Choose "
-            f"{'them' if wanted > 1 else 'it'} with columns=[...]."
-        )
+        index = "One without a name is often an index. " if "" in chosen else ""
+        shape = f"an observation of shape {request.event_shape}"
+        got = f"{len(chosen)}: {_listed(chosen)}"
+        then = f"{index}Choose {'them' if wanted > 1 else 'it'} with columns=[...]."
+        raise checks.wrong("columns", f"{wanted} column{'s' * (wanted > 1)} for {shape}", got, then)
     return chosen
 
 

@@ -12,8 +12,6 @@ one file that offers `bridge(posterior, example) -> Backend`, where `example` is
 `(1, d_s)` or None, and one line in `BRIDGES`.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol
@@ -22,11 +20,14 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from mindist import checks
+
 FLOWS = "mindist.posteriors.flow_bridge"
 """The bridge of functions, of objects with a method `sample`, and of flows."""
 BRIDGES = {name: f"mindist.posteriors.{name}_bridge" for name in ("sbi", "bayesflow")}
 BRIDGES |= dict.fromkeys(("zuko", "lampe", "ili"), FLOWS)
 """The bridge of each library, by the library's top-level package."""
+FUNCTION = "a function f(s, n) that draws n parameters given a summary"
 
 
 class Component(Protocol):
@@ -96,7 +97,6 @@ class Backend(Protocol):
 
 
 def is_bounded(prior: Any) -> bool:
-    """Return whether a prior's support may be less than all of parameter space."""
     support = getattr(prior, "support", None)
     while isinstance(support, constraints.independent):
         support = support.base_constraint
@@ -104,20 +104,15 @@ def is_bounded(prior: Any) -> bool:
 
 
 def find_backend(posterior: Any, example: Tensor | None = None) -> Backend:
-    """Return the backend of a posterior, from the bridge of the library that it comes from."""
     name = bridge_of(posterior)
     if name is None:
-        raise TypeError(
-            f"posterior: expected a posterior over summaries from {', '.join(BRIDGES)}, or a "
-            f"function f(s, n) that draws n parameters given a summary, got {kind(posterior)}. "
-            "Train one on (theta, summary(x)), for example with "
-            "mindist.posteriors.sbi_bridge.train_npe."
-        )
+        said = f"a posterior over summaries from {', '.join(BRIDGES)}, or {FUNCTION}"
+        then = "Train one on (theta, summary(x)), as mindist.posteriors.sbi_bridge.train_npe does."
+        raise checks.wrong("posterior", said, kind(posterior), then, TypeError)
     return importlib.import_module(name).bridge(posterior, example)
 
 
 def bridge_of(posterior: Any) -> str | None:
-    """Return the module of the bridge for a posterior, or None."""
     if isinstance(posterior, type):
         return None
     for package in packages(posterior):
@@ -128,7 +123,6 @@ def bridge_of(posterior: Any) -> str | None:
 
 
 def kind(thing: Any) -> str:
-    """Say for an error message what a thing is."""
     return f"the class {thing.__name__}" if isinstance(thing, type) else type(thing).__name__
 
 

@@ -9,8 +9,6 @@ adapter and networks learn how wide they are. Private names of BayesFlow are pin
 `tests/test_bayesflow_bridge.py` to 2.0.12.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +45,6 @@ class BayesFlowDensity(Density):
 
     @property
     def tensors(self) -> Iterable[Tensor]:
-        """The weights of the inference network and of the standardiser."""
         approximator = self.approximator
         for part in (approximator.inference_network, approximator.standardizer):
             yield from (variable.value for variable in part.weights)
@@ -78,10 +75,9 @@ class BayesFlowDensity(Density):
         try:
             log_q = own.inference_network.log_prob(z, conditions=conditions, **options)
         except NotImplementedError:
-            raise NotImplementedError(
-                "log_prob: BayesFlow has no density for a "
-                f"{type(own.inference_network).__name__}; it can only be sampled."
-            ) from None
+            kind = type(own.inference_network).__name__
+            said = f"log_prob: BayesFlow has no density for a {kind}; it can only be sampled."
+            raise NotImplementedError(said) from None
         log_q = log_q + log_scale + torch.as_tensor(log_det.get(VARIABLES, 0.0)).to(log_q)
         return torch.as_tensor(log_q).to(s).reshape(theta.shape[:-1])
 
@@ -113,18 +109,15 @@ class LearnedSummary:
     @torch.no_grad()
     def __call__(self, x: Any) -> Tensor:
         """Return summaries `(B, d_s)` of datasets `(B, N, *event)`."""
-        x = torch.as_tensor(x)
-        size = max(1, MAX_NUMBERS // max(1, x[:1].numel()))
-        return torch.cat([self._summarise(part) for part in x.split(size)])
-
-    def _summarise(self, x: Tensor) -> Tensor:
-        adapted = self.adapter(dict(self.conditions(_array(x))), strict=False)
-        z = standardised(self, DATA, keras.ops.convert_to_tensor(adapted[DATA]))
-        return self.network(z).detach()
+        x, parts = torch.as_tensor(x), []
+        for part in x.split(max(1, MAX_NUMBERS // max(1, x[:1].numel()))):
+            adapted = self.adapter(dict(self.conditions(_array(part))), strict=False)
+            z = standardised(self, DATA, keras.ops.convert_to_tensor(adapted[DATA]))
+            parts.append(self.network(z).detach())
+        return torch.cat(parts)
 
 
 def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
-    """Return the backend of a BayesFlow workflow or approximator."""
     density = BayesFlowDensity(trained(posterior))
     width = sum(density.conditions.values())
     if density.learned:
@@ -169,28 +162,23 @@ def raw_conditions(posterior: Any) -> tuple[str | None, dict[str, int]]:
 def trained(posterior: Any) -> Any:
     """Return the trained approximator of a workflow; raise if it cannot be asked."""
     if keras.backend.backend() != "torch":
-        raise RuntimeError(
-            f"posterior: Keras runs on {keras.backend.backend()}, and mindist on torch. Set the "
-            "environment variable KERAS_BACKEND to 'torch' before BayesFlow is imported."
-        )
+        then = "Set the environment variable KERAS_BACKEND to 'torch' before BayesFlow is imported."
+        said = f"posterior: Keras runs on {keras.backend.backend()}, and mindist on torch."
+        raise RuntimeError(f"{said} {then}")
     approximator = getattr(posterior, "approximator", posterior)
     if not isinstance(approximator, bayesflow.ContinuousApproximator):
-        raise TypeError(
-            "posterior: expected a BayesFlow workflow or approximator of the kind "
-            f"ContinuousApproximator, got {type(approximator).__name__}. Wrap the members of an "
-            "ensemble one by one; point estimates and ratios have no posterior to sample."
-        )
+        said = "a BayesFlow workflow or approximator of the kind ContinuousApproximator"
+        then = "Wrap members of an ensemble one by one; point estimates and ratios have no samples."
+        raise checks.wrong("posterior", said, type(approximator).__name__, then, TypeError)
     if not approximator.built:
         said = "a trained BayesFlow workflow"
         then = "Call fit_offline or fit_online first, or load its weights."
         raise checks.wrong("posterior", said, "one that is not built", then)
     given = {CONDITIONS, DATA} & set(input_shapes(approximator))
     if len(given) != 1:
-        raise ValueError(
-            "posterior: expected a BayesFlow posterior given inference_conditions (summaries) or "
-            f"given summary_variables (data), got one given {'both' if given else 'neither'}. What "
-            "else it is conditioned on has to be part of the summary."
-        )
+        said = f"one given {CONDITIONS} (summaries) or given {DATA} (data)"
+        then = "What else it is conditioned on has to be part of the summary."
+        raise checks.wrong("posterior", said, "both" if given else "neither", then)
     return approximator
 
 
@@ -213,7 +201,6 @@ def standardised(owner: Any, kind: str, z: Any, **how: bool) -> Any:
 
 
 def split_columns(rows: Tensor, widths: Mapping[str, int]) -> dict[str, NDArray[Any]]:
-    """Split the columns of `(B, d)` by name."""
     parts = rows.split(list(widths.values()), dim=-1)
     return {name: _array(part) for name, part in zip(widths, parts, strict=True)}
 
@@ -232,7 +219,11 @@ def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
     approximator = trained(posterior)
     weights = (variable.value.detach().clone() for variable in approximator.weights)
     tensors = {f"weight.{i}": value for i, value in enumerate(weights)}
-    tensors |= {f"example.{name}": row for name, row in _example(approximator).items()}
+    for kind, shape in input_shapes(approximator).items():  # one row of each, at the mean
+        mean = standardised(approximator, kind, torch.zeros(1, *shape[1:]), forward=False)
+        rows = approximator.adapter({kind: _array(mean)}, inverse=True)
+        copied = {name: torch.tensor(np.ascontiguousarray(row)) for name, row in rows.items()}
+        tensors |= {f"example.{name}": row for name, row in copied.items()}
     config = {"inference_network": type(approximator.inference_network).__name__}
     storage.write_artefact(path, KIND, config, tensors)
 
@@ -266,15 +257,6 @@ def load_posterior(path: str | os.PathLike[str], posterior: Any) -> Any:
         variable.assign(value)
     trained(posterior)
     return posterior
-
-
-def _example(approximator: Any) -> dict[str, Tensor]:
-    """Return one row of each of the user's variables, at the mean of those of training."""
-    rows: dict[str, Any] = {}
-    for kind, shape in input_shapes(approximator).items():
-        mean = standardised(approximator, kind, torch.zeros(1, *shape[1:]), forward=False)
-        rows |= approximator.adapter({kind: mean.detach().cpu().numpy()}, inverse=True)
-    return {name: torch.tensor(np.ascontiguousarray(row)) for name, row in rows.items()}
 
 
 def _other(path: str | os.PathLike[str], why: str) -> ValueError:

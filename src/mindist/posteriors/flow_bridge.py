@@ -8,11 +8,8 @@ summary, such as ltu-ili's; and networks that give a distribution for each summa
 prior: where it has bounds wrap `CallablePosterior(sample, log_prob, prior)`.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from mindist import checks, storage
-from mindist.posteriors.backend import Backend, is_bounded, packages
+from mindist.posteriors.backend import FUNCTION, Backend, Component, is_bounded, packages
 from mindist.posteriors.guards import no_options, seed_for_others, seeded
 
 ASCENT_ITERATIONS = 1_000  # of Nelder and Mead's search, which takes some 100 for each parameter
@@ -31,7 +28,7 @@ KIND = "NetworkWeights"
 Net = TypeVar("Net", bound=nn.Module)
 
 
-class Density(ABC):
+class Density(Component):
     r"""One conditional density :math:`q(\theta \mid s)`, cut to the support of a prior if any."""
 
     weight = 1.0
@@ -47,16 +44,7 @@ class Density(ABC):
         """The tensors that it computes with, or None where these are not known."""
         return None if self.net is None else chain(self.net.parameters(), self.net.buffers())
 
-    @abstractmethod
-    def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
-        """Draw `(num_samples, B, d_theta)` given summaries `(B, d_s)`."""
-
-    @abstractmethod
-    def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """Return log q, `(S, B)`, of parameters `(S, B, d_theta)` given summaries `(B, d_s)`."""
-
     def in_support(self, theta: Tensor, /) -> Tensor:
-        """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
         if not self.bounded:
             return torch.ones(theta.shape[:-1], dtype=torch.bool, device=theta.device)
         inside: Tensor = self.prior.support.check(theta)
@@ -74,12 +62,10 @@ class PlainBackend:
 
     @property
     def components(self) -> Sequence[Density]:
-        """The one component."""
         return [self.density]
 
     @property
     def device(self) -> torch.device:
-        """Where the first of the density's tensors is."""
         return next((t.device for t in self.density.tensors or ()), torch.device("cpu"))
 
     @property
@@ -89,7 +75,6 @@ class PlainBackend:
         return object() if tensors is None else tuple(t._version for t in tensors)
 
     def sample_prior(self, num_samples: int) -> Tensor:
-        """Draw `(num_samples, d_theta)` from the prior; raise if there is none."""
         if not hasattr(self.density.prior, "sample"):
             got = "'prior', and this posterior comes without a prior to draw from"
             raise checks.wrong("init_method", "'posterior' or parameters (n, d_theta)", got)
@@ -116,10 +101,8 @@ class PlainBackend:
     def to(self, device: torch.device) -> None:
         """Raise unless the posterior is there: what it computes on is for its owner to decide."""
         if device != self.device:
-            raise ValueError(
-                f"device: this posterior computes on {self.device}, got {device}. Move it yourself "
-                "and wrap it again."
-            )
+            said = f"device: this posterior computes on {self.device}, got {device}."
+            raise ValueError(f"{said} Move it yourself and wrap it again.")
 
 
 def over_summaries(density: Density, example: Tensor | None) -> Backend:
@@ -131,10 +114,8 @@ def over_summaries(density: Density, example: Tensor | None) -> Backend:
         try:
             theta = density.draw(1, example)
         except Exception as error:
-            raise ValueError(
-                "posterior: expected one that can be asked at a summary of length "
-                f"{example.shape[1]}, as MinimumDistance has it, got an error: {error}"
-            ) from error
+            said = f"one that can be asked at a summary of length {example.shape[1]}, as of mds"
+            raise checks.wrong("posterior", said, f"an error: {error}") from error
     return PlainBackend(density, example.shape[1:], theta.shape[-1])
 
 
@@ -171,8 +152,6 @@ class CallablePosterior:
 
 
 class CallableDensity(Density):
-    """The density behind functions."""
-
     def __init__(self, posterior: CallablePosterior, **options: Any) -> None:
         super().__init__(posterior.prior, **options)
         self.posterior, self._takes_seed = posterior, False
@@ -184,27 +163,21 @@ class CallableDensity(Density):
         try:
             signature.bind("s", "n", **({"seed": 0} if self._takes_seed else {}))
         except TypeError:
-            raise TypeError(
-                "posterior: expected a posterior over summaries from a library that has a bridge "
-                "(docs/bridges.md), or a function f(s, n) that draws n parameters given a summary, "
-                f"got a function of {signature}."
-            ) from None
+            said = f"one of a library in docs/bridges.md, or {FUNCTION}"
+            got = f"a function of {signature}"
+            raise checks.wrong("posterior", said, got, kind=TypeError) from None
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
-        """Draw `(num_samples, B, d_theta)`."""
         if self.posterior.batched:
             return self._draw(num_samples, s, (num_samples, len(s)), options)
         parts = [self._draw(num_samples, one, (num_samples,), options) for one in s]
         return torch.stack(parts, dim=1)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """Return log q, `(S, B)`."""
         log_prob = self.posterior.log_prob
         if log_prob is None:
-            raise NotImplementedError(
-                "log_prob: this posterior can only draw samples. Wrap "
-                "CallablePosterior(sample, log_prob=...) to have log-probabilities as well."
-            )
+            then = "Wrap CallablePosterior(sample, log_prob=...) to have log-probabilities as well."
+            raise NotImplementedError(f"log_prob: this posterior can only draw samples. {then}")
         if self.posterior.batched:
             return _tensor(_call(log_prob, theta, s, **options), s, theta.shape[:-1], "log_prob")
         pairs = zip(theta.unbind(1), s, strict=True)
@@ -249,39 +222,32 @@ class FlowDensity(Density):
         self.conditional = conditional
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
-        """Draw `(num_samples, B, d_theta)`."""
         no_options(options)
         return self.conditional(s).sample(torch.Size((num_samples,)))
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """Return log q, `(S, B)`, differentiable in theta."""
         no_options(options)
         return self.conditional(s).log_prob(theta)
 
 
 def _sample(posterior: Any, s: Tensor, num: int, **options: Any) -> Tensor:
-    """Draw `(num, d_theta)` given one summary, by a posterior's own method."""
     if "show_progress_bars" in inspect.signature(posterior.sample).parameters:
         options["show_progress_bars"] = False
     return torch.as_tensor(posterior.sample((num,), x=s, **options)).reshape(num, -1)
 
 
 def _log_prob(posterior: Any, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-    """Return log-densities `(S,)` given one summary, by a posterior's own method."""
     return torch.as_tensor(posterior.log_prob(theta, x=s, **options)).reshape(-1)
 
 
 def bridge(posterior: Any, example: Tensor | None) -> Backend:
-    """Return the backend of functions, of an object with `sample(shape, x)`, or of a flow."""
     net = posterior if isinstance(posterior, nn.Module) else None
     if libraries := {"zuko", "lampe"} & set(packages(posterior)):
         conditional = posterior if "zuko" in libraries else getattr(posterior, "flow", None)
         if net is None or not callable(conditional):
-            raise TypeError(
-                "posterior: expected a conditional distribution of zuko, or an NPE or FMPE of "
-                f"lampe, got {type(posterior).__name__}. A ratio estimator has to be sampled by "
-                "other means: wrap a function f(s, n) that does it."
-            )
+            said = "a conditional distribution of zuko, or an NPE or FMPE of lampe"
+            then = f"A ratio estimator has to be sampled by other means: wrap {FUNCTION}."
+            raise checks.wrong("posterior", said, type(posterior).__name__, then, TypeError)
         return over_summaries(FlowDensity(net, conditional), example)
     if isinstance(posterior, CallablePosterior):
         return over_summaries(CallableDensity(posterior), example)
@@ -332,7 +298,6 @@ def load_weights(path: str | os.PathLike[str], net: Net) -> Net:
 
 
 def fill(net: nn.Module, state: dict[str, Tensor], name: str, where: str) -> None:
-    """Load stored weights into a network that has to be like the stored one."""
     try:
         net.load_state_dict(state, strict=True)
     except (RuntimeError, TypeError) as error:
@@ -343,7 +308,6 @@ def fill(net: nn.Module, state: dict[str, Tensor], name: str, where: str) -> Non
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names have a prefix, by the rest of their names."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 

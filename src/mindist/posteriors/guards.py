@@ -4,8 +4,6 @@ The library behind a posterior draws from torch's global generator, stores the c
 in the posterior, and what silences its warnings is shared too. No other file unpickles.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import pickle
@@ -81,7 +79,6 @@ def quiet(*messages: str, stdout: bool = False) -> Iterator[None]:
 
 
 def no_options(options: Mapping[str, Any]) -> None:
-    """Raise if there are keywords that nobody asked for."""
     if options:
         raise TypeError(f"The wrapped posterior does not take the option {', '.join(options)}.")
 

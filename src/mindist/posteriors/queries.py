@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -34,8 +35,6 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Conditions:
-    """The summaries at which to ask for B datasets."""
-
     s: Tensor  # one for each dataset, (B, d_s)
     uncertain: Tensor  # which to average over `around` instead, (B,)
     around: Tensor  # the summaries to average over, (B, J, d_s)
@@ -87,7 +86,6 @@ class AveragedComponent:
 
 
 def digest(x: Tensor) -> bytes:
-    """Return a fingerprint of a tensor's content, shape and dtype."""
     content = hashlib.blake2b(repr((tuple(x.shape), x.dtype)).encode(), digest_size=16)
     content.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return content.digest()
@@ -98,26 +96,24 @@ class Recent(Generic[Value]):
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
-        self._values: dict[Hashable, Value] = {}  # the most recently used at the end
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()  # the last used at the end
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Value | None:
-        """Return the result, or None."""
         with self._lock:
             if key in self._values:
-                self._values[key] = self._values.pop(key)
+                self._values.move_to_end(key)
             return self._values.get(key)
 
     def put(self, key: Hashable, value: Value) -> None:
         """Remember a result; forget the one that was not asked for the longest."""
         with self._lock:
-            self._values.pop(key, None)
             self._values[key] = value
+            self._values.move_to_end(key)
             while len(self._values) > self.capacity:
-                del self._values[next(iter(self._values))]
+                self._values.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget everything."""
         with self._lock:
             self._values.clear()
 
@@ -156,15 +152,18 @@ class Queries:
         return Drawn.joined(parts, _order(at)) if len(parts) > 1 else parts[0]
 
     def sample(
-        self,
-        sample_shape: Sequence[int],
-        at: Conditions,
-        budget: Budget | None = None,
-        *,
-        seed: int | None = None,
+        self, sample_shape: Any, at: Conditions, budget: Budget | None = None, *, seed: Any = None
     ) -> Tensor:
         """Return samples `(*sample_shape, B, d_theta)`, or `(k, B, d_theta)` and a warning."""
-        shape = torch.Size(_sizes(sample_shape))
+        if not isinstance(sample_shape, Sequence) or isinstance(sample_shape, str | bytes):
+            said, got = "a shape, a tuple of whole numbers", checks.shown(sample_shape)
+            one = sample_shape if isinstance(sample_shape, int) else 5
+            then = f"One axis of {one} is ({one},)."
+            raise checks.wrong("sample_shape", said, got, then, TypeError)
+        sizes = tuple(checks.integer(size, "sample_shape") for size in sample_shape)
+        if any(size < 0 for size in sizes):
+            raise checks.wrong("sample_shape", "numbers of at least 0", sizes)
+        shape = torch.Size(sizes)
         budget = Budget(self.max_draws) if budget is None else budget
         with seeded(seed, self.backend.device):
             drawn = self.draw(shape.numel(), at, budget)
@@ -180,9 +179,8 @@ class Queries:
             return drawn.samples.reshape(*shape, *drawn.samples.shape[1:])
         message = truncation.shortfall_message(drawn, budget)
         if budget.expired() and budget.raise_on_timeout:
-            raise RuntimeError(
-                f"{message} To get what was accepted in time, pass return_partial_on_timeout=True."
-            )
+            then = "To get what was accepted in time, pass return_partial_on_timeout=True."
+            raise RuntimeError(f"{message} {then}")
         checks.warn_user(message)
         return drawn.samples
 
@@ -203,8 +201,13 @@ class Queries:
                 leakages: list[Leakage | None] = []
                 for index, part in enumerate(components):
                     norm = part.corrects_leakage if norm_posterior is None else norm_posterior
-                    leaks = part.bounded and norm
-                    known = self._leakage(part, index, s, how, seed) if leaks else None
+                    key = (digest(s), self.backend.version, index, how, seed)
+                    known = self._leakages.get(key) if part.bounded and norm else None
+                    if part.bounded and norm and known is None:
+                        budget = Budget(self.max_draws, how[1])
+                        with seeded(seed, s.device):
+                            known = truncation.estimate_leakage(part, s, how[0], budget)
+                        self._leakages.put(key, known)
                     if known is not None and not known.resolved.all():
                         checks.warn_user(truncation.leakage_message(known, which))
                     leakages.append(known)
@@ -228,14 +231,30 @@ class Queries:
         asked = (how, num_starts, seed, tuple(sorted(options.items())))
         key = (digest(s), self.backend.version, *asked)
         mode = None if force_update else self._modes.get(key)
-        if mode is None:
-            with seeded(seed, s.device):
-                mode = self.backend.maximise(s, self._starts(start, num_starts, s), **options)
-            self._modes.put(key, mode)
+        if mode is not None:
+            return mode.clone()
+        dim = self.backend.num_parameters
+        with seeded(seed, s.device):
+            if isinstance(start, Tensor):
+                if start.dim() != 2 or start.shape[1] != dim or not len(start):
+                    said = f"parameters of shape (n, {dim}) with n at least 1"
+                    got, then = (
+                        f"shape {tuple(start.shape)}",
+                        "One parameter vector is theta[None].",
+                    )
+                    raise checks.wrong("init_method", said, got, then)
+                theta = start.to(s.device, s.dtype)
+            else:
+                theta = s[:0]
+                if checks.choice(start, ("posterior", "prior"), "init_method") == "posterior":
+                    theta = self.sample((num_starts,), Conditions.certain(s))[:, 0]
+                if not len(theta):
+                    theta = self.backend.sample_prior(num_starts)
+            mode = self.backend.maximise(s, theta, **options)
+        self._modes.put(key, mode)
         return mode.clone()
 
     def to(self, device: torch.device) -> None:
-        """Move the posterior and forget what was computed elsewhere."""
         self.backend.to(device)
         self._leakages.clear()
         self._modes.clear()
@@ -250,46 +269,6 @@ class Queries:
             averaged = [AveragedComponent(part, at.around.shape[1]) for part in components]
             parts.append((averaged, at.around[uncertain].flatten(1), uncertain))
         return parts
-
-    def _leakage(
-        self, component: Component, index: int, s: Tensor, how: tuple[int, int], seed: int
-    ) -> Leakage:
-        """Return Z(s) of one component, `(B,)`, remembered."""
-        key = (digest(s), self.backend.version, index, how, seed)
-        leakage = self._leakages.get(key)
-        if leakage is None:
-            budget = Budget(self.max_draws, how[1])
-            with seeded(seed, s.device):
-                leakage = truncation.estimate_leakage(component, s, how[0], budget)
-            self._leakages.put(key, leakage)
-        return leakage
-
-    def _starts(self, start: str | Tensor, num_starts: int, s: Tensor) -> Tensor:
-        """Return where the search for a mode begins, `(n, d_theta)`."""
-        if isinstance(start, Tensor):
-            dim = self.backend.num_parameters
-            if start.dim() != 2 or start.shape[1] != dim or not len(start):
-                said = f"parameters of shape (n, {dim}) with n at least 1"
-                got = f"shape {tuple(start.shape)}"
-                raise checks.wrong("init_method", said, got, "One parameter vector is theta[None].")
-            return start.to(s.device, s.dtype)
-        if checks.choice(start, ("posterior", "prior"), "init_method") == "posterior":
-            theta = self.sample((num_starts,), Conditions.certain(s))[:, 0]
-            if len(theta):
-                return theta
-        return self.backend.sample_prior(num_starts)
-
-
-def _sizes(shape: Any) -> tuple[int, ...]:
-    """Return a sample shape: whole numbers of at least 0 in a tuple, not one number."""
-    if not isinstance(shape, Sequence) or isinstance(shape, str | bytes):
-        then = f"Pass ({shape},)." if isinstance(shape, int) else "One axis of 5 is (5,)."
-        said = "a shape, a tuple of whole numbers"
-        raise checks.wrong("sample_shape", said, checks.shown(shape), then, TypeError)
-    sizes = tuple(checks.integer(size, "sample_shape") for size in shape)
-    if any(size < 0 for size in sizes):
-        raise checks.wrong("sample_shape", "numbers of at least 0", sizes)
-    return sizes
 
 
 def _order(at: Conditions) -> Tensor:

@@ -15,20 +15,25 @@ An adapted summary is less certain than a summary of clean data. What it is unce
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mindist import checks
 from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
 from mindist.minimum_distance import MinimumDistance
-from mindist.posteriors.arviz_export import to_inference_data
 from mindist.posteriors.backend import find_backend, kind
 from mindist.posteriors.queries import CAPACITY, Conditions, Queries, Recent, digest
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
+from mindist.simulation.calls import predict_data
 
 # Ten times as patient as sbi's own warning about low acceptance (1%). A posterior that loses 99.9%
 # of its mass outside the prior describes nothing any more.
@@ -290,20 +295,79 @@ class RobustPosterior:
         s = self.conditions(self._one_dataset(x)).s
         return self.queries.mode(s, init_method, num_init_samples, seed, force, options)
 
-    def to_arviz(self, x: Array | None = None, num_samples: int = 1_000, **options: Any) -> Any:
-        """Return samples, log-probabilities, data and summaries as `arviz.InferenceData`.
+    def to_arviz(
+        self,
+        x: Array | None = None,
+        num_samples: int = 1_000,
+        *,
+        names: Sequence[str] | None = None,
+        simulator: Callable[..., Any] | None = None,
+        at: str = "adapted",
+        seed: int | None = None,
+    ) -> Any:
+        """Return samples and all that belongs to them as `arviz.InferenceData`.
 
         `to_arviz(x).to_netcdf("posterior.nc")` saves them. Needs the `arviz` extra. The groups are
-        listed in `mindist.posteriors.arviz_export`.
+        ArviZ's own: `posterior`, the parameters by name; `sample_stats`, with `lp` where the
+        posterior has log-probabilities; `observed_data` and, with a simulator,
+        `posterior_predictive`, with `x`; `constant_data`, the summaries before and after and what
+        was found about each observation. A batch of datasets has one more axis, `dataset`.
 
         Arguments:
             x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
             num_samples: Draws from the posterior.
-            options: `names` of the parameters, by default those that BayesFlow has, or `theta_0`,
-                ...; a `simulator` as of `mindist.simulate`, for the posterior predictive;
-                `at="observed"` to ask at the summaries as observed; `seed` of all draws.
+            names: Of the parameters; by default those that BayesFlow has, or `theta_0`, ...
+            simulator: As of `mindist.simulate`, for the posterior predictive.
+            at: `"observed"` asks at the summaries as observed, not as adapted.
+            seed: Of all draws.
         """
-        return to_inference_data(self, x, num_samples, **options)
+        arviz, xarray, num = _need("arviz"), _need("xarray"), self.num_parameters
+        checks.positive(num_samples, "num_samples")
+        checks.choice(at, ("adapted", "observed"), "at")
+        own = self.parameter_names if names is None else names
+        own = [f"theta_{i}" for i in range(num)] if own is None else list(own)
+        if isinstance(names, str) or len(own) != num or len(set(own)) != num:
+            said = f"{num} different names, one for each parameter"
+            raise checks.wrong("names", said, repr(names))
+        result, conditions = self.adapt(x), self.conditions(x)
+        if at == "observed":
+            s_obs = result.s_obs.reshape(len(conditions), -1)
+            conditions = Conditions.certain(s_obs.to(conditions.s))
+        theta = self.queries.sample((num_samples,), conditions, seed=seed)
+        data = self._observed(x)
+        first = ("dataset",) if result.batched else ()
+        axes = (*first, "observation", *(f"event_{i}" for i in range(data.dim() - len(first) - 1)))
+        dims = {
+            **dict.fromkeys(("s_obs", "s_star"), (*first, "summary")),
+            **dict.fromkeys(("p_value", "misspecified", "adapted", "epsilon"), first),
+            **dict.fromkeys(("weights", "outlier_score", "outliers"), (*first, "observation")),
+        }
+        groups: dict[str, dict[str, Any]] = {
+            "posterior": {name: _draws(theta[..., i], first) for i, name in enumerate(own)},
+            "observed_data": {"x": (axes, np.asarray(data.cpu()))},
+            "constant_data": {
+                k: (d, np.asarray(getattr(result, k).cpu())) for k, d in dims.items()
+            },
+        }
+        with suppress(NotImplementedError), torch.no_grad():  # some can only be sampled
+            log_prob = self.queries.log_prob(theta, conditions)
+            groups["sample_stats"] = {"lp": _draws(log_prob, first)}
+        if simulator is not None:
+            seed = int(torch.randint(2**31, ())) if seed is None else seed
+            shape = tuple(data.shape[len(first) :])
+            predicted, error = predict_data(simulator, theta.flatten(0, 1), shape, seed)
+            if error:
+                said = "a dataset as observed for each parameter vector drawn from the posterior"
+                raise checks.wrong("simulator", said, f"this: {error}")
+            predicted = predicted.reshape(*theta.shape[:2], *shape)
+            groups["posterior_predictive"] = {"x": _draws(predicted, axes)}
+        about = {"inference_library": "mindist", "inference_library_version": version("mindist")}
+        about["queried_at"] = f"{'minimum-distance' if at == 'adapted' else at} summaries"
+        sets = {}
+        for name, values in groups.items():
+            plain = xarray.Dataset(values, attrs=about)
+            sets[name] = plain.assign_coords({d: range(n) for d, n in plain.sizes.items()})
+        return arviz.InferenceData(**sets)
 
     def to(self, device: str | torch.device) -> RobustPosterior:
         """Move the posterior, the estimator and the default dataset to a device; return self."""
@@ -323,7 +387,6 @@ class RobustPosterior:
         )
 
     def _observed(self, x: Array | None) -> Tensor:
-        """Return the given data, or the default, as a tensor; the estimator checks them."""
         x = self._default_x if x is None else x
         if x is None:
             said, got = "an observed dataset (N, *event)", "None, and no default is set"
@@ -331,7 +394,6 @@ class RobustPosterior:
         return checks.as_tensor(x, "x")
 
     def _one_dataset(self, x: Array | None) -> Tensor:
-        """Return the data of one dataset; raise if it is a batch of several."""
         x = self._observed(x)
         if x.dim() == len(self.mds.event_shape) + 2 and len(x) != 1:
             said = "one dataset (N, *event) or (1, N, *event)"
@@ -354,13 +416,30 @@ class RobustPosterior:
         return noise
 
     def _parameters(self, theta: Array) -> Tensor:
-        """Return parameters `(*, d_theta)` with at least one leading axis."""
         theta = checks.as_tensor(theta, "theta").to(self.queries.backend.device, torch.float32)
         theta = theta[None] if theta.dim() == 1 else theta
         if theta.dim() == 0 or theta.shape[-1] != self.num_parameters:
             said = f"shape (*, {self.num_parameters})"
             raise checks.wrong("theta", said, tuple(theta.shape))
         return theta
+
+
+def _draws(values: Tensor, dims: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
+    """Turn `(S, B, ...)` into one chain `(1, S, [B,] ...)`, where only a batch has the axis B."""
+    values = values if dims[:1] == ("dataset",) else values[:, 0]
+    return ("chain", "draw", *dims), np.asarray(values.detach().cpu())[None]
+
+
+def _need(name: str) -> Any:
+    """Import a library, without ArviZ's daily notice, or say which extra has it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "\nArviZ is undergoing", FutureWarning)
+            return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"ArviZ data need {error.name}. Install it with: pip install 'mindist[arviz]'"
+        ) from error
 
 
 def example_summary(mds: Any) -> Tensor | None:
@@ -382,9 +461,12 @@ class Adaptations:
         self._recent: Recent[Adaptation] = Recent()
 
     def __call__(self, x: Tensor) -> Adaptation:
-        """Return the adaptation of `(N, *event)` or `(B, N, *event)`, always as that of a batch."""
         datasets = list(x) if x.dim() > len(self.mds.event_shape) + 1 else [x]
-        version = self._version()
+        fitted = self.mds.fitted_
+        version = (id(fitted), self.mds.alpha, self.mds.search, self.mds.seed)
+        if self._state[:-1] != version:  # the fit or the settings have changed: forget everything
+            self._recent.clear()
+            self._state = (*version, fitted)  # kept alive, so that its id stays its own
         keys = [(digest(dataset), version) for dataset in datasets]
         found = {key: self._recent.get(key) for key in keys}
         missing = {key: index for index, key in enumerate(keys) if found[key] is None}
@@ -394,32 +476,18 @@ class Adaptations:
             if not keys:
                 return computed
             found |= {key: computed[row : row + 1] for row, key in enumerate(missing)}
-            self._remember(list(missing), computed)
+            size = sum(v.nbytes for v in vars(computed[0]).values() if isinstance(v, Tensor))
+            self._recent.capacity = room = max(1, min(CAPACITY, MAX_BYTES // size))
+            new = list(missing)
+            if len(new) > room:  # copy the end, so that the rest is not kept alive
+                new, computed = new[-room:], computed[torch.arange(len(new))[-room:]]
+            for row, key in enumerate(new):
+                self._recent.put(key, computed[row : row + 1])
         parts = [part for key in keys if (part := found[key]) is not None]
         return Adaptation.join(parts)[torch.arange(len(parts))]  # with tensors of its own
 
-    def _version(self) -> tuple[Any, ...]:
-        """Return the estimator's fit and settings; where they have changed, forget everything."""
-        fitted = self.mds.fitted_
-        version = (id(fitted), self.mds.alpha, self.mds.search, self.mds.seed)
-        if self._state[:-1] != version:
-            self._recent.clear()
-            self._state = (*version, fitted)  # kept alive, so that its id stays its own
-        return version
-
-    def _remember(self, keys: list[Any], computed: Adaptation) -> None:
-        """Keep what was computed, or as much of the end of it as there is room for."""
-        values = vars(computed[0]).values()
-        room = MAX_BYTES // sum(value.nbytes for value in values if isinstance(value, Tensor))
-        self._recent.capacity = room = max(1, min(CAPACITY, room))
-        if len(keys) > room:  # copy the end, so that the rest is not kept alive
-            keys, computed = keys[-room:], computed[torch.arange(len(keys))[-room:]]
-        for row, key in enumerate(keys):
-            self._recent.put(key, computed[row : row + 1])
-
 
 def _batch(adaptation: Adaptation) -> Adaptation:
-    """Return an adaptation as that of a batch, perhaps of one dataset."""
     if adaptation.batched:
         return adaptation
     values = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}

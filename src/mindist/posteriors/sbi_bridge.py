@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,24 +43,19 @@ class _PriorSupport:
         self.bounded = is_bounded(posterior.prior)
 
     def in_support(self, theta: Tensor) -> Tensor:
-        """Return whether parameters `(..., d_theta)` lie in the support of the prior, `(...)`."""
         return within_support(self.posterior.prior, theta.flatten(0, -2)).reshape(theta.shape[:-1])
 
 
 class DirectComponent(_PriorSupport):
-    """The conditional density of an NPE."""
-
     corrects_leakage = True
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
-        """Draw `(num_samples, B, d_theta)`."""
         no_options(options)
         with quiet(*HARMLESS):
             shape = torch.Size((num_samples,))
             return self.posterior.posterior_estimator.sample(shape, condition=s)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """Return log q, `(S, B)`."""
         no_options(options)
         return self.posterior.posterior_estimator.eval().log_prob(theta, condition=s)
 
@@ -69,7 +64,6 @@ class FilteredComponent(DirectComponent):
     """The density of NPE-PFN with the simulations nearest to each summary as its context."""
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
-        """Draw `(num_samples, B, d_theta)`, one dataset after the other."""
         parts = []
         for one in s.split(1):
             self.posterior._set_context_for_x_o(one)
@@ -77,7 +71,6 @@ class FilteredComponent(DirectComponent):
         return torch.cat(parts, dim=1)
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
-        """Return log q, `(S, B)`, without a gradient."""
         log_q = []
         for one, parameters in zip(s.split(1), theta.split(1, dim=1), strict=True):
             self.posterior._set_context_for_x_o(one)
@@ -122,7 +115,7 @@ class VectorFieldComponent(_PriorSupport):
 class SbiBackend:
     """An sbi posterior over summaries, which is read, never changed, except by `to`."""
 
-    def __init__(self, posterior: Any) -> None:
+    def __init__(self, posterior: Any, example: Tensor | None = None) -> None:
         self.posterior, self.components = posterior, _components(posterior, 1.0)
         self.condition_shape = torch.Size(self._estimators[0].condition_shape)
         self.num_parameters = int(self._estimators[0].input_shape.numel())
@@ -133,22 +126,18 @@ class SbiBackend:
 
     @property
     def device(self) -> torch.device:
-        """Where the network's parameters are."""
         estimator = self._estimators[0]
         tensors = itertools.chain(estimator.parameters(), estimator.buffers())
         return next(tensors).device  # TabPFN has a buffer and no parameters
 
     @property
     def version(self) -> Hashable:
-        """torch's count of the changes made in place to each of the networks' parameters."""
         return tuple(p._version for net in self._estimators for p in net.parameters())
 
     def sample_prior(self, num_samples: int) -> Tensor:
-        """Draw `(num_samples, d_theta)` from the prior."""
         return self.posterior.prior.sample((num_samples,))
 
     def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
-        """Return the mode `(1, d_theta)`, by sbi's own ascent on a copy of the posterior."""
         twin = copy.deepcopy(self.posterior)  # the ascent would leave gradients in the networks
         for component in _components(twin, 1.0):
             _estimator(component.posterior).requires_grad_(False)
@@ -158,14 +147,11 @@ class SbiBackend:
             return twin.map(init_method=start, **options).detach().reshape(1, -1)
 
     def to(self, device: torch.device) -> None:
-        """Move the user's posterior."""
         if device != self.device:
             self.posterior.to(device)
 
 
-def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
-    """Return the backend of an sbi posterior; raise a TypeError that says which kinds have one."""
-    return SbiBackend(posterior)
+bridge: Callable[..., Backend] = SbiBackend
 
 
 @contextmanager
@@ -292,18 +278,17 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
     """
     bridge(posterior)
     if not isinstance(posterior, DirectPosterior):
-        raise TypeError(
-            "posterior: expected a DirectPosterior (NPE) trained with an embedding net, got "
-            f"{type(posterior).__name__}. Split the members of an ensemble one by one; for a "
-            "vector-field posterior, train on summaries: NPSE(...).append_simulations(theta, s)."
+        said = "a DirectPosterior (NPE) trained with an embedding net"
+        then = (
+            "Split the members of an ensemble one by one; for a vector-field posterior, train on "
+            "summaries: NPSE(...).append_simulations(theta, s)."
         )
+        raise checks.wrong("posterior", said, type(posterior).__name__, then, TypeError)
     estimator = copy.deepcopy(posterior.posterior_estimator)
     if not isinstance(estimator, NFlowsFlow | ZukoFlow | MixtureDensityEstimator):
-        raise TypeError(
-            "posterior: expected an estimator of the kind NFlowsFlow, ZukoFlow or "
-            f"MixtureDensityEstimator, got {type(estimator).__name__}. Train with "
-            "density_estimator='nsf', 'maf', 'mdn' or 'zuko_nsf'."
-        )
+        said = "an estimator of the kind NFlowsFlow, ZukoFlow or MixtureDensityEstimator"
+        then = "Train with density_estimator='nsf', 'maf', 'mdn' or 'zuko_nsf'."
+        raise checks.wrong("posterior", said, type(estimator).__name__, then, TypeError)
     owner = owner_of_net(estimator)
     summary = _frozen_summary(owner._embedding_net, estimator.condition_shape)
     owner._embedding_net = nn.Identity()
@@ -319,7 +304,6 @@ def owner_of_net(estimator: Any) -> Any:
 
 
 def standardised(embedding: Any) -> bool:
-    """Return whether sbi put a standardiser in front of an embedding net."""
     return isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize)
 
 

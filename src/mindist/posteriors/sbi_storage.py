@@ -4,8 +4,6 @@ sbi builds the network anew, from its name and the shapes of what it was trained
 tensors, standardisation among them, are loaded into it. Prior and embedding net are given again.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path
@@ -101,7 +99,19 @@ def load_posterior(
         FileNotFoundError: ...
     """
     config, tensors = storage.read_artefact(path, KIND)
-    _check(Path(path), config, tensors)
+    settings = Record(Path(path) / storage.JSON_NAME, config)
+    settings.word("density_estimator", ESTIMATORS)
+    settings.flag("standardised")
+    shapes = [(settings, "input_shape"), (settings, "condition_shape")]
+    if settings.values.get("summary", settings) is not None:
+        own = settings.part("summary")
+        own.flag("fixed_size")
+        own.flag("standardised")
+        shapes.append((own, "condition_shape"))
+    elements = max(MAX_INPUT, sum(value.numel() for value in tensors.values()))
+    for part, name in shapes:
+        if math.prod(part.shape(name)) > elements:
+            raise part.refuse(name, f"at most {elements} numbers")
     where = f"in {os.fspath(path)}"
     state, summary_state = with_prefix(tensors, "estimator."), with_prefix(tensors, "summary.")
     net = nn.Identity() if embedding_net is None else embedding_net
@@ -120,10 +130,8 @@ def load_posterior(
     if config["summary"] is None:
         return posterior, None
     if summary_net is None:
-        raise ValueError(
-            f"summary_net: {os.fspath(path)} holds a learned summary; expected a network of its "
-            "architecture, such as task.summary_network(), got None."
-        )
+        said = "expected a network of its architecture, such as task.summary_network(), got None."
+        raise ValueError(f"summary_net: {os.fspath(path)} holds a learned summary; {said}")
     if config["summary"]["standardised"]:
         summary_net = _behind_standardiser(summary_net, summary_state, "0.")
     fill(summary_net, summary_state, "summary_net", where)
@@ -136,29 +144,9 @@ def _behind_standardiser(net: nn.Module, state: dict[str, Tensor], prefix: str) 
     ends = (prefix + "_mean", prefix + "_std")
     found = [value.clone() for end in ends for name, value in state.items() if name.endswith(end)]
     if len(found) != 2:
-        said, then = (
-            "the mean and the scale of a standardiser",
-            "Train and save the posterior again.",
-        )
-        raise checks.wrong("path", said, f"{len(found)} tensors", then)
+        said, got = "the mean and the scale of a standardiser", f"{len(found)} tensors"
+        raise checks.wrong("path", said, got, "Train and save the posterior again.")
     return nn.Sequential(Standardize(*found), net)
-
-
-def _check(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Raise unless what a network is built from, before its weights are loaded, is sensible."""
-    settings = Record(path / storage.JSON_NAME, config)
-    settings.word("density_estimator", ESTIMATORS)
-    settings.flag("standardised")
-    shapes = [(settings, "input_shape"), (settings, "condition_shape")]
-    if settings.values.get("summary", settings) is not None:
-        own = settings.part("summary")
-        own.flag("fixed_size")
-        own.flag("standardised")
-        shapes.append((own, "condition_shape"))
-    elements = max(MAX_INPUT, sum(value.numel() for value in tensors.values()))
-    for part, name in shapes:
-        if math.prod(part.shape(name)) > elements:
-            raise part.refuse(name, f"at most {elements} numbers")
 
 
 __all__ = ["load_posterior", "save_posterior"]

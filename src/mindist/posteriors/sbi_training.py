@@ -7,8 +7,6 @@ large bank that method reads them from disk here: blocks of consecutive datasets
 as many at a time as a pool holds, and from the pool batches at random.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -99,7 +97,19 @@ def train_npe(
     """
     default = "independent" if embedding_net is None else "structured"
     net = nn.Identity() if embedding_net is None else copy.deepcopy(embedding_net)
-    theta, x, streamed = _material(theta, x, embedding_net)
+    streamed = None
+    if not isinstance(theta, Tensor):
+        if not is_bank(theta):
+            said = "parameters (M, d_theta) as a tensor, or a bank of simulations"
+            then = "Convert an array with torch.as_tensor."
+            raise checks.wrong("theta", said, type(theta).__name__, then, TypeError)
+        if x is not None:
+            raise TypeError("x: expected None beside a bank, which has its own. Leave x out.")
+        theta, x, streamed = _material(theta, embedding_net)
+    if x is None:
+        said = "summaries (M, d_s), or datasets with an embedding net, beside the parameters"
+        then = "Only a bank of simulations is passed alone, as theta."
+        raise checks.wrong("x", said, None, then, TypeError)
     device, method = theta.device, NPE if streamed is None else partial(StreamedNPE, streamed)
     with seeded(seed, device), quiet(*HARMLESS, stdout=not show_progress):
         how: Any = {"z_score_x": z_score_x or default, "embedding_net": net}
@@ -122,11 +132,9 @@ class KeptData:
         self._theta, s = _parameters_and_summaries(bank)
         x: Any = bank.x
         if x is None:
-            raise ValueError(
-                "theta: expected a bank that kept its data, from which an embedding net learns, "
-                "got one without. Simulate with keep='data', or leave the embedding net out: the "
-                "posterior is then trained on the bank's summaries."
-            )
+            said = "a bank that kept its data, from which an embedding net learns"
+            then = "Simulate with keep='data', or leave the net out, to train on the summaries."
+            raise checks.wrong("theta", said, "one without", then)
         self._x = x
         self.rows = torch.isfinite(s).all(1).nonzero()[:, 0]
         self.dataset_bytes = max(1, int(x[:1].nbytes))
@@ -153,22 +161,18 @@ class BankLoader:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         left: tuple[Tensor, ...] = ()
-        for pool in self._pools():
-            parts = [*([left] if left else []), *(self._data.read(block) for block in pool)]
+        ends = torch.unique_consecutive(self._rows // self._data.block, return_counts=True)[1]
+        blocks = self._rows.split(ends.tolist())  # numbers of datasets that are read together
+        size = max(1, POOL_BYTES // (self._data.block * self._data.dataset_bytes))
+        for pool in self._order(len(blocks)).split(size):
+            read = (self._data.read(blocks[i]) for i in pool.tolist())
+            parts = [left, *read] if left else list(read)
             theta, x = (torch.cat(column) for column in zip(*parts, strict=True))
             for chosen in self._order(len(theta)).split(self.batch_size):
                 batch = theta[chosen], x[chosen]
                 if len(chosen) == self.batch_size:
                     yield *batch, torch.ones(len(chosen), 1, dtype=torch.bool)
             left = batch if len(chosen) < self.batch_size else ()
-
-    def _pools(self) -> Iterator[list[Tensor]]:
-        """Yield lists of blocks of datasets' numbers, as many as are in memory together."""
-        ends = torch.unique_consecutive(self._rows // self._data.block, return_counts=True)[1]
-        blocks = self._rows.split(ends.tolist())
-        size = max(1, POOL_BYTES // (self._data.block * self._data.dataset_bytes))
-        for pool in self._order(len(blocks)).split(size):
-            yield [blocks[i] for i in pool.tolist()]
 
 
 class StreamedNPE(NPE):  # type: ignore[misc]  # sbi is not typed
@@ -179,44 +183,25 @@ class StreamedNPE(NPE):  # type: ignore[misc]  # sbi is not typed
         self._kept = kept
 
     def get_dataloaders(
-        self,
-        starting_round: int = 0,
-        training_batch_size: int = 200,
-        validation_fraction: float = 0.1,
-        resume_training: bool = False,
-        dataloader_kwargs: dict[str, Any] | None = None,
+        self, starting_round: int, batch_size: int, validation: float, *_: Any, **__: Any
     ) -> tuple[BankLoader, BankLoader]:
         """Return loaders, as sbi's method does: for training and, the last of it, validation."""
         appended, _, _ = self.get_simulations(starting_round)
         self.train_indices = torch.arange(len(appended))  # sbi builds the network from these
-        rows = self._kept.rows
-        load = partial(BankLoader, self._kept, batch_size=training_batch_size)
-        training, validation = rows.tensor_split([int((1 - validation_fraction) * len(rows))])
-        return load(training, shuffle=True), load(validation, shuffle=False)
+        rows, load = self._kept.rows, partial(BankLoader, self._kept, batch_size=batch_size)
+        first, last = rows.tensor_split([int((1 - validation) * len(rows))])
+        return load(first, shuffle=True), load(last, shuffle=False)
 
 
 def _material(
-    theta: Tensor | StoredSimulations, x: Tensor | None, embedding_net: nn.Module | None
+    bank: StoredSimulations, embedding_net: nn.Module | None
 ) -> tuple[Tensor, Tensor, KeptData | None]:
     """Return all parameters and conditions, or a sample of them and the data of a large bank."""
-    if isinstance(theta, Tensor):
-        if x is None:
-            raise TypeError(
-                "x: expected summaries (M, d_s), or datasets with an embedding net, beside the "
-                "parameters, got None. Only a bank of simulations is passed alone, as theta."
-            )
-        return theta, x, None
-    if not is_bank(theta):
-        said = "parameters (M, d_theta) as a tensor, or a bank of simulations"
-        then = "Convert an array with torch.as_tensor."
-        raise checks.wrong("theta", said, type(theta).__name__, then, TypeError)
-    if x is not None:
-        raise TypeError("x: expected None beside a bank, which has its own. Leave x out.")
     if embedding_net is None:
-        every, s = _parameters_and_summaries(theta)
+        every, s = _parameters_and_summaries(bank)
         there = torch.isfinite(s).all(1)
         return every[there], s[there], None
-    kept, device = KeptData(theta), next((p.device for p in embedding_net.parameters()), None)
+    kept, device = KeptData(bank), next((p.device for p in embedding_net.parameters()), None)
     whole = len(kept.rows) * kept.dataset_bytes <= POOL_BYTES
     size = len(kept.rows) if whole else max(1, SAMPLE_BYTES // kept.dataset_bytes)
     some, data = kept.read(kept.rows[:size])
@@ -246,7 +231,6 @@ class FunctionPrior(Distribution):
         super().__init__(event_shape=some.shape[1:], validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw parameters `(*sample_shape, d_theta)`, from torch's global generator."""
         shape = torch.Size(sample_shape)
         theta = self._draw(shape.numel(), int(torch.randint(2**31, ())))
         return theta.reshape(*shape, *self.event_shape)

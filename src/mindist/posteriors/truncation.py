@@ -6,9 +6,9 @@ A neural density leaks: it knows nothing of the prior's bounds. Rejecting draws 
     Z(s) = \Pr_{q(\theta \mid s)}(\theta \in \mathrm{supp}) .
 
 Far outside the training data :math:`Z(s)` can be practically zero, and a loop that waits for enough
-accepted draws never ends. Here it ends after a number of draws, and earlier for a dataset whose
-acceptance rate is so low that it would not get there. Stopping depends on counts only, so what was
-accepted are still independent draws. For log-probabilities :math:`Z(s)` is their acceptance rate.
+accepted draws never ends. Here it ends after a number of draws, and earlier where the acceptance
+rate is too low to get there. Stopping depends on counts only: what was accepted are independent
+draws. For log-probabilities :math:`Z(s)` is their acceptance rate.
 """
 
 from __future__ import annotations
@@ -59,23 +59,18 @@ class Budget:
         checks.flag(self.reject, "reject_outside_prior")
 
     def max_draws(self, num_samples: int) -> int:
-        """Return how many draws are allowed for each dataset."""
         return max(MIN_DRAWS, self.max_draws_per_sample * num_samples)
 
     def batch(self, num_datasets: int) -> int:
-        """Return how many draws for each of some datasets fit into one batch."""
         rows = self.batch_size if num_datasets == 1 else MAX_ROWS // num_datasets
         return max(1, min(self.batch_size, rows))
 
     def expired(self) -> bool:
-        """Return whether the time has passed."""
         return self.max_seconds is not None and time.monotonic() > self.started + self.max_seconds
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """The outcome of drawing for B datasets."""
-
     samples: Tensor  # accepted, as many as every dataset has, (k, B, d_theta)
     requested: int
     obtained: Tensor  # accepted, at most `requested`, (B,)
@@ -85,7 +80,6 @@ class Drawn:
 
     @property
     def complete(self) -> bool:
-        """Return whether every dataset got what was asked for."""
         return self.samples.shape[0] == self.requested
 
     @classmethod
@@ -136,8 +130,8 @@ def draw_truncated(component: Component, s: Tensor, num_samples: int, budget: Bu
         theta = component.draw(size, s[active], **budget.options)
         if not total:
             samples = theta.new_empty(num_samples, num_datasets, *theta.shape[2:])
-        everywhere = torch.ones(theta.shape[:-1], dtype=torch.bool, device=theta.device)
-        inside = component.in_support(theta) if budget.reject else everywhere
+        inside = component.in_support(theta)
+        inside |= not budget.reject
         place = accepted[active] + inside.cumsum(0) - 1
         keep = inside & (place < num_samples)
         samples[place[keep], active.expand_as(place)[keep]] = theta[keep]
@@ -158,7 +152,6 @@ def draw_truncated(component: Component, s: Tensor, num_samples: int, budget: Bu
 
 
 def shortfall_message(drawn: Drawn, budget: Budget) -> str:
-    """Tell a user who got fewer samples than asked for why, and what to do."""
     num_datasets, worst = len(drawn.obtained), int(drawn.obtained.argmin())
     got, draws = int(drawn.obtained[worst]), int(drawn.draws[worst])
     rate = int(drawn.accepted[worst]) / max(draws, 1)
@@ -262,7 +255,6 @@ def log_prob_mixture(
 
 
 def leakage_message(leakage: Leakage, datasets: Tensor) -> str:
-    """Tell a user why log-probabilities of `datasets` `(B,)` could not be normalised well."""
     worst = int(leakage.accepted.argmin())
     accepted, draws, place = (int(a[worst]) for a in (leakage.accepted, leakage.draws, datasets))
     where = f" for dataset {place}" if len(leakage.draws) > 1 or place else ""

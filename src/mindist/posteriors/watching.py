@@ -4,8 +4,6 @@ Nothing is adapted: the draws are those of the posterior itself. A posterior giv
 be handed the data instead, whose summary is computed here: a summary alone cannot be tested.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -147,11 +145,9 @@ def _test_by_name(
             continue
         name, rest = summarised or "x", dict(arguments[argument])
         if name not in rest:
-            raise ValueError(
-                f"conditions: expected the data under the name {name!r}, so that they can be "
-                f"tested, got {', '.join(rest) or 'nothing'}. "
-                + ("" if summarised else "Their summaries are computed; do not pass these.")
-            )
+            said = f"the data under the name {name!r}, so that they can be tested"
+            then = "" if summarised else "Their summaries are computed; do not pass these."
+            raise checks.wrong("conditions", said, ", ".join(rest) or "nothing", then)
         s = _tested_summaries(mds, checks.as_tensor(rest[name], name), summarised is None)
         if summarised is None:
             del rest[name]
@@ -164,11 +160,10 @@ def _tested_summaries(mds: MinimumDistance, x: Tensor, over_summaries: bool) -> 
     """Return the summaries of data, after a warning where these do not look like simulations."""
     size = mds.fitted_.summarise.dim
     if over_summaries and tuple(x.shape) in ((size,), (1, size)):
-        raise ValueError(
-            f"x: expected a dataset (N, *event) with event shape {tuple(mds.event_shape)}, got "
-            f"shape {tuple(x.shape)}, which is that of a summary. A summary alone cannot be "
-            "tested: pass the data, whose summary is computed."
-        )
+        said = f"a dataset (N, *event) with event shape {tuple(mds.event_shape)}"
+        got = f"shape {tuple(x.shape)}, which is that of a summary"
+        then = "A summary alone cannot be tested: pass the data, whose summary is computed."
+        raise checks.wrong("x", said, got, then)
     found = mds.detect(x)
     if found.misspecified.any():
         which, smallest = "x does not look", ""

@@ -1,7 +1,5 @@
 """Draw what adaptation changes: the posterior, and the summaries that the posterior predicts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Where an observation is a point in the plane, contours show where the decoder ha
 decoded kernel density :math:`\langle \mu(s), z(x) \rangle` of the paper's Figure 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compute the contents of a report: samples, data replicated from them, the parts of the test."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +16,13 @@ from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.report.style import numbered
 from mindist.result import Adaptation
+from mindist.schema import moved
 from mindist.simulation.calls import NAN, predict_data
 
 PATIENCE = 60.0  # seconds for the samples of one posterior
 REPLICATIONS = 200
 MAX_BYTES = 2**28  # of replicated data
+NOTHING = torch.empty(0)
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,16 @@ class Draws:
 
     theta: Tensor  # `(n, d_theta)`; n may be less than was asked for, or 0
     said: tuple[str, ...] = ()  # warnings meanwhile
-    replicated: Tensor | None = None  # `(n, N, *event)`
+    replicated: Tensor = NOTHING  # `(n, N, *event)`
     asked: int = 0  # for so many datasets
     error: str = ""  # what the first failure said
-    summaries: Tensor | None = None  # of the replicated data, `(n, d_s)`
+    summaries: Tensor = NOTHING  # of the replicated data, `(n, d_s)`
     fit: float | None = None  # share that differ from another one by as much as the data do
     fit_weighted: float | None = None  # the same of the data as weighted by the adaptation
 
 
 @dataclass(frozen=True)
 class Material:
-    """The contents of a page."""
-
     result: Adaptation  # of one dataset, on the CPU
     x: Tensor  # `(N, *event)`
     mds: MinimumDistance
@@ -53,7 +51,6 @@ class Material:
 
     @property
     def adapted(self) -> bool:
-        """Return whether the summary was moved."""
         return bool(self.result.adapted)
 
     @property
@@ -75,7 +72,6 @@ class Material:
 
     @property
     def moved_most(self) -> int:
-        """Return the index of the summary that moved most."""
         return int(self.shift.abs().argmax())
 
 
@@ -96,12 +92,10 @@ def one_dataset(result: Adaptation, x: Array, mds: MinimumDistance) -> tuple[Ada
     x_obs = batch[0].to(mds.fitted_.probe.dtype)
     own = mds.fitted_.summarise(x_obs[None].to(mds.device))[0].cpu()
     if len(one.weights) != len(x_obs) or not checks.agree(own, one.s_obs.cpu()):
-        raise ValueError(
-            f"result, x: expected the adaptation of this dataset, got one of {len(one.weights)} "
-            f"observations whose summary is not that of x, which has {len(x_obs)}. Pass "
-            "mds.adapt(x)."
-        )
-    return _moved(one, "cpu"), x_obs.cpu()
+        got = f"one of {len(one.weights)} observations whose summary is not that of x"
+        then = f"x has {len(x_obs)} observations. Pass mds.adapt(x)."
+        raise checks.wrong("result, x", "the adaptation of this dataset", got, then)
+    return moved(one, torch.device("cpu")), x_obs.cpu()
 
 
 def gather(
@@ -123,35 +117,27 @@ def gather(
         return Material(result, x, mds, summaries, [], tests, {})
     backend = posterior.queries.backend
     parameters = names_of(names["theta_names"], backend.num_parameters, "θ", "theta_names")
-    s_obs = Conditions.certain(result.s_obs[None].to(backend.device, torch.float32))
-    asked = {"before": s_obs}
+    s_obs = result.s_obs[None].to(backend.device, torch.float32)
+    asked = {"before": Conditions.certain(s_obs)}
     if result.adapted:
-        asked["after"] = posterior.conditions_of(_moved(result, mds.device))
+        asked["after"] = posterior.conditions_of(moved(result, mds.device))
     draws = {}
     for name, conditions in asked.items():
-        draws[name] = draw(posterior, conditions, num, seed)
-        if simulator is not None:
+        budget = Budget(posterior.queries.max_draws, max_seconds=PATIENCE)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            theta = posterior.queries.sample((num,), conditions, budget, seed=seed)
+        theta = theta.squeeze(-2).detach().cpu()
+        said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+        draws[name] = Draws(theta[theta.isfinite().all(1)], said)
+        if simulator is not None and len(draws[name].theta):
             draws[name] = predict(draws[name], simulator, x, result.weights, mds, seed)
     return Material(result, x, mds, summaries, parameters, tests, draws)
-
-
-def draw(posterior: RobustPosterior, conditions: Conditions, num: int, seed: int) -> Draws:
-    """Draw samples for one dataset, and keep what was said meanwhile."""
-    budget = Budget(posterior.queries.max_draws, max_seconds=PATIENCE)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        theta = posterior.queries.sample((num,), conditions, budget, seed=seed)
-    said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    theta = theta.squeeze(-2).detach().cpu()
-    return Draws(theta[theta.isfinite().all(1)], said)
 
 
 def predict(
     drawn: Draws, simulator: Callable[..., Any], x: Tensor, weights: Tensor, mds: Any, seed: int
 ) -> Draws:
-    """Add data replicated from the samples."""
-    if not len(drawn.theta):
-        return drawn
     theta = drawn.theta[: min(REPLICATIONS, max(1, MAX_BYTES // (4 * x.numel())))]
     made, error = predict_data(simulator, theta, tuple(x.shape), seed)
     finite = made.flatten(1).isfinite().all(1)
@@ -180,16 +166,9 @@ def predictive_p_value(replicated: Tensor, observed: Tensor) -> float:
 
 
 def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) -> list[str]:
-    """Return names of the parts of a vector, as given or numbered."""
     if given is None:
         return numbered(letter, num)
     names = [str(name) for name in ([given] if isinstance(given, str) else given)]
     if len(names) != num:
         raise ValueError(f"{argument}: expected {num} names, one for each, got {len(names)}.")
     return names
-
-
-def _moved(result: Adaptation, device: torch.device | str) -> Adaptation:
-    """Return the adaptation with its tensors on a device."""
-    moved = {k: v.to(device) for k, v in vars(result).items() if isinstance(v, Tensor)}
-    return Adaptation(**{**vars(result), **moved})

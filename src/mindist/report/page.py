@@ -5,8 +5,6 @@ but the one whose hash it names. A figure is inline SVG, drawn once: its colours
 names of the page's style, so that it serves light, dark and print.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -59,18 +57,26 @@ def render(template: str, *packages: str, script: str = "", **values: Any) -> st
 def inline_figure(
     name: str,
     alt: str,
-    draw: Callable[[Any], Any],
-    *,
+    draw: Callable[..., Any],
+    *given: Any,
     size: tuple[float, float] = (4.9, 3.5),
     grid: int = 0,
+    title: str | None = None,
     caption: str = "",
+    **options: Any,
 ) -> Markup:
     """Return a figure as HTML: `draw` gets axes of a size in inches, or a square grid of them."""
     with _colours_of_the_theme():
         figure, axes = new_grid(max(grid, 1), max(grid, 1), size)
-        draw(axes if grid else axes[0, 0])
-        if not grid:
-            _legend_below(figure, axes[0, 0])
+        draw(axes if grid else axes[0, 0], *given, **options)
+        if title is not None:
+            axes[0, 0].set_title(title)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        if not grid and axes[0, 0].get_legend() is not None:
+            axes[0, 0].get_legend().remove()
+        if not grid and handles:  # below the axes, where it hides nothing
+            place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(2, len(handles))}
+            figure.legend(handles, labels, fontsize=10, frameon=False, **place)
         buffer = io.BytesIO()
         left_out = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", dpi=150, metadata=left_out)
@@ -98,18 +104,7 @@ def _colours_of_the_theme() -> Iterator[None]:
         yield
 
 
-def _legend_below(figure: Any, axes: Any) -> None:
-    """Move the legend of one pair of axes below it, where it hides nothing."""
-    handles, labels = axes.get_legend_handles_labels()
-    if axes.get_legend() is not None:
-        axes.get_legend().remove()
-    if handles:
-        place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(2, len(handles))}
-        figure.legend(handles, labels, fontsize=10, frameon=False, **place)
-
-
 def themed(svg: str, name: str, alt: str) -> Markup:
-    """Return an SVG file of matplotlib as an element of a page."""
     box = re.search(r'viewBox="([-\d. ]+)"', svg)
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     for pattern in (r"<!--.*?-->", r"<metadata>.*?</metadata>", r"<style.*?</style>"):
@@ -125,7 +120,6 @@ def themed(svg: str, name: str, alt: str) -> Markup:
 
 
 def number(value: Any) -> str:
-    """Return a number with three significant digits."""
     return _with_minus(f"{float(value):.3g}")
 
 
@@ -163,7 +157,6 @@ def duration(seconds: float) -> str:
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Return the versions of Python and of the packages that are installed."""
     found = {"Python": platform.python_version()}
     for name in packages:
         with suppress(metadata.PackageNotFoundError):

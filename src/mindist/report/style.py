@@ -1,7 +1,5 @@
 """Colours, fonts and names of all figures, a figure without a screen, and its file."""
 
-from __future__ import annotations
-
 import io
 import os
 from contextlib import AbstractContextManager
@@ -86,6 +84,5 @@ def plain(name: str) -> str:
 
 
 def numbered(letter: str, num: int) -> list[str]:
-    """Return names of the parts of a vector."""
     below = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
     return [f"{letter}{str(j + 1).translate(below)}" for j in range(num)]

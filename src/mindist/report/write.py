@@ -1,6 +1,4 @@
-"""`write_report`: from an adaptation to the page."""
-
-from __future__ import annotations
+"""`write_report`: from an adaptation to the page, its tables and its figures."""
 
 import os
 import time
@@ -10,18 +8,26 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from markupsafe import Markup
+from torch import Tensor
+
 from mindist import checks
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors import RobustPosterior
 from mindist.protocols import Array
-from mindist.report import figures
+from mindist.report import before_after, data_space, evidence
+from mindist.report.data_space import data_kind, plot_data_space, plot_density_contours
 from mindist.report.material import Material, gather, one_dataset
-from mindist.report.page import duration, number, plus_minus, render, versions
+from mindist.report.page import duration, inline_figure, number, plus_minus, render, versions
+from mindist.report.style import ADAPTED, OBSERVED
 from mindist.result import Adaptation
 from mindist.storage import write_whole
 
 MOST_ROWS = 1_000  # of the table of observations; a larger page is slow on a phone
 MOST_VALUES = 3  # numbers of an observation that have a place in the table
+PLAIN = ("sorting", "bandwidth", "num_features", "frequencies", "seed")
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 STATISTICS = {  # what the statistics of the test measure
     "distance": "distance of the data from the decoder",
@@ -80,45 +86,34 @@ def write_report(
         True
     """
     start, path = time.monotonic(), Path(path)
-    mds, robust = _estimator(mds, posterior)
+    if mds is None and isinstance(posterior, RobustPosterior):
+        mds = posterior.mds
+    if not isinstance(mds, MinimumDistance):
+        said, kind = "the fitted MinimumDistance that gave the result", type(posterior).__name__
+        own = f"only a RobustPosterior brings its own, and posterior is a {kind}"
+        raise checks.wrong("mds", said, f"{type(mds).__name__}; {own}", kind=TypeError)
+    if posterior is not None and not isinstance(posterior, RobustPosterior):
+        posterior = RobustPosterior(posterior, mds)
     one, x_obs = one_dataset(result, x, mds)
     num, seed = checks.positive(num_samples, "num_samples"), checks.seed(seed)
     names = {"summary_names": summary_names, "theta_names": theta_names}
-    material = gather(one, x_obs, mds, robust, simulator, num=num, seed=seed, names=names)
+    material = gather(one, x_obs, mds, posterior, simulator, num=num, seed=seed, names=names)
     page = render(
         "dataset.html",
         script="dataset.js",
         title=title or "Report on an observed dataset",
         material=material,
         num_samples=num,
-        figures=figures.every_figure(material),
+        figures={name: draw(material) for name, draw in FIGURES.items()},
         **_tables(material),
         warnings=list(dict.fromkeys(w for d in material.draws.values() for w in d.said)),
-        predicted=[figures.predictive_words(material, name) for name in material.draws],
-        settings=_settings(material) | {"Time taken": duration(time.monotonic() - start)},
-        config=_configuration(mds) | {"report_seed": seed},
+        predicted=[predictive_words(material, name) for name in material.draws],
+        **_about(material, seed, start),
         versions=versions(PACKAGES),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page.encode())
     return path
-
-
-def _estimator(
-    mds: MinimumDistance | None, posterior: Any
-) -> tuple[MinimumDistance, RobustPosterior | None]:
-    """Return the estimator, and the posterior made robust by it, if there is one."""
-    if mds is None and isinstance(posterior, RobustPosterior):
-        mds = posterior.mds
-    if not isinstance(mds, MinimumDistance):
-        raise TypeError(
-            "mds: expected the fitted MinimumDistance that gave the result, got "
-            f"{type(mds).__name__}; only a RobustPosterior brings its own, and posterior is a "
-            f"{type(posterior).__name__}."
-        )
-    if posterior is None or isinstance(posterior, RobustPosterior):
-        return mds, posterior
-    return mds, RobustPosterior(posterior, mds)
 
 
 def _tables(material: Material) -> dict[str, Any]:
@@ -130,6 +125,11 @@ def _tables(material: Material) -> dict[str, Any]:
     tests = sorted(material.tests.items(), key=lambda item: item[1])
     asked = {"before": "observed summary", "after": "adapted summary"}
     header, observations = _observations(material)
+
+    def moments(values: Tensor) -> str:
+        few = len(values) < 2
+        return "no samples" if few else plus_minus(float(values.mean()), float(values.std()))
+
     return {
         "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in cells],
         "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
@@ -137,7 +137,7 @@ def _tables(material: Material) -> dict[str, Any]:
         "observation_rows": observations,
         "moment_header": ["Parameter", *(f"At the {asked[name]}" for name in material.draws)],
         "moment_rows": [
-            [name, *(_moments(drawn.theta[:, j]) for drawn in material.draws.values())]
+            [name, *(moments(drawn.theta[:, j].double()) for drawn in material.draws.values())]
             for j, name in enumerate(material.theta_names)
         ],
         "fit_rows": [
@@ -146,13 +146,6 @@ def _tables(material: Material) -> dict[str, Any]:
             if drawn.fit is not None
         ],
     }
-
-
-def _moments(values: Any) -> str:
-    """Return the mean and the standard deviation of samples `(n,)`."""
-    if len(values) < 2:
-        return "no samples"
-    return plus_minus(float(values.double().mean()), float(values.double().std()))
 
 
 def _observations(material: Material) -> tuple[list[str], list[tuple[bool, list[Any]]]]:
@@ -176,21 +169,186 @@ def _observations(material: Material) -> tuple[list[str], list[tuple[bool, list[
     return header, rows
 
 
-def _settings(material: Material) -> dict[str, str]:
+def _about(material: Material, seed: int, start: float) -> dict[str, dict[str, Any]]:
     mds = material.mds
-    return {
+    config = {name: getattr(mds, name) for name in PLAIN} | {"decoder": type(mds.decoder).__name__}
+    config |= {"representation": mds.representation, "search": asdict(mds.search)}
+    if not isinstance(mds.representation, str):
+        config["representation"] = "a function"
+    settings = {
         "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
         "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
         "Test": f"{' and '.join(material.tests)}, level {mds.alpha:g}",
         "Written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "Time taken": duration(time.monotonic() - start),
     }
+    return {"settings": settings, "config": config | {"report_seed": seed}}
 
 
-def _configuration(mds: MinimumDistance) -> dict[str, Any]:
-    plain = ("sorting", "bandwidth", "num_features", "frequencies", "seed")
-    function = not isinstance(mds.representation, str)
-    return {name: getattr(mds, name) for name in plain} | {
-        "decoder": type(mds.decoder).__name__,
-        "representation": "a function" if function else mds.representation,
-        "search": asdict(mds.search),
-    }
+MOST_SUMMARIES = 6  # in the pair plot: those that moved most
+MOST_PARAMETERS = 8
+WHERE = {"before": "observed", "after": "adapted"}
+
+
+def summary_figure(material: Material) -> Markup:
+    """Draw observed, adapted and simulated summaries, in pairs."""
+    every = material.mds.fitted_.bank.s.cpu()
+    chosen = material.shift.abs().argsort(descending=True, stable=True)[:MOST_SUMMARIES].sort()[0]
+    names = [material.summary_names[j] for j in chosen.tolist()]
+    s_obs = material.result.s_obs[chosen].numpy()
+    s_star = material.result.s_star[chosen].numpy() if material.adapted else None
+    dim, left_out = len(chosen), every.shape[1] - len(chosen)
+    cloud = every[:, chosen].numpy()
+    alt = (
+        f"Simulated summaries ({', '.join(names)}) as grey "
+        f"{'points and bars' if dim > 1 else 'bars'}, the observed one in orange"
+        f"{', and an arrow to the adapted one in blue' if material.adapted else ''}."
+    )
+    caption = "Grey: simulated. Orange cross or line: observed. "
+    caption += "Blue circle or dashed line: adapted. " if material.adapted else ""
+    caption += "A summary far outside is drawn at the edge. "
+    caption += f"The {left_out} summaries that moved least are left out." if left_out else ""
+    size = {1: (4.9, 2.6), 2: (2.6, 2.2), 3: (2.2, 1.9)}.get(dim, (1.8, 1.6))
+    given: dict[str, Any] = {"cloud": cloud, "s_obs": s_obs, "s_star": s_star, "names": names}
+    how: dict[str, Any] = {"size": size, "grid": dim, "caption": caption}
+    return inline_figure("summaries", alt, evidence.plot_summary_pairs, **how, **given)
+
+
+def distance_figure(material: Material) -> Markup:
+    result, threshold = material.result, material.result.threshold
+    null = material.mds.fitted_.null.distances(len(material.x)).cpu().numpy()
+    observed = float(result.distance_obs)
+    star = float(result.distance_star) if material.adapted else None
+    alt = (
+        f"Squared distances of {len(null):,} simulated datasets, from {number(null[0])} to "
+        f"{number(null[-1])}; that of the observed data is {number(observed)}"
+        f"{'' if star is None else f', {number(star)} at the adapted summary'}. "
+        f"The threshold is {number(threshold)}."
+    )
+    given = (null, observed, star)
+    return inline_figure("distance", alt, evidence.plot_null_distance, *given, threshold=threshold)
+
+
+def score_figure(material: Material) -> Markup:
+    result = material.result
+    low, high = (number(end) for end in result.outlier_score.aminmax())
+    alt = (
+        f"Outlier scores of {len(material.x):,} observations from {high} down to {low}; "
+        f"{int(result.outliers.sum()):,} are marked as suspicious."
+    )
+    given = (result.outlier_score.numpy(), result.outliers.numpy())
+    return inline_figure("scores", alt, evidence.plot_outlier_scores, *given)
+
+
+def data_figure(material: Material) -> Markup:
+    """Draw the observations, suspicious ones in colour; the script lights them up by their ids."""
+    result, kind = material.result, data_kind(material.x.shape[1:])
+    found = int(result.outliers.sum())
+    alt = f"The {len(material.x):,} observations as {kind}, {found:,} suspicious ones in orange."
+
+    def draw(axes: Any) -> None:
+        score = result.outlier_score.numpy()
+        plot_data_space(axes, material.x, result.outliers.numpy(), score=score, mark="obs-")
+        if kind == "points":
+            device = material.mds.device
+            at = {"model at the observed summary": (result.s_obs.to(device), OBSERVED)}
+            if material.adapted:
+                at["model at the adapted summary"] = (result.s_star.to(device), ADAPTED)
+            plot_density_contours(axes, material.mds.fitted_, at)
+
+    rows = 1 + min(2, -(-found // data_space.IMAGES_IN_A_ROW))
+    size = (5.4, 0.3 + 0.8 * rows) if kind == "images" else (5.4, 4.2)
+    return inline_figure("data", alt, draw, size=size)
+
+
+def posterior_figures(material: Material) -> list[Markup]:
+    """Draw every parameter alone, and the first two together."""
+    samples = {k: d.theta.double().numpy() for k, d in material.draws.items() if len(d.theta)}
+    dim = next((drawn.shape[1] for drawn in samples.values()), 0)
+    figures = []
+    for columns in [[0, 1]] * (dim > 1) + [[j] for j in range(min(dim, MOST_PARAMETERS))]:
+        names, words = [material.theta_names[j] for j in columns], []
+        chosen = {key: drawn[:, columns] for key, drawn in samples.items()}
+        for key, drawn in chosen.items():
+            spread = zip(names, drawn.mean(0), drawn.std(0), strict=True)
+            said = ", ".join(f"{name} {plus_minus(mean, sd)}" for name, mean, sd in spread)
+            words.append(f"at the {WHERE[key]} summary {said}")
+        alt = f"Posterior of {' and '.join(names)}: mean ± standard deviation {'; '.join(words)}."
+        name, both = f"posterior-{'-'.join(map(str, columns))}", map(chosen.get, WHERE)
+        how: Any = {"names": names, "title": ""}
+        figures.append(inline_figure(name, alt, before_after.plot_posteriors, *both, **how))
+    return figures
+
+
+def predictive_figures(material: Material) -> list[Markup]:
+    """Draw replicated summaries, and a replicated dataset for each posterior."""
+    draws = material.draws.items()
+    summaries = {name: d.summaries.double().numpy() for name, d in draws if len(d.summaries)}
+    if not summaries:
+        return []
+    result, bank, names = material.result, material.mds.fitted_.bank, material.summary_names
+    given: dict[str, Any] = {"centre": bank.centre.cpu(), "scale": bank.scale.cpu(), "names": names}
+    given |= {"s_obs": result.s_obs, "s_star": result.s_star}
+    given |= {name: summaries.get(name) for name in WHERE}
+    said = "; ".join(predictive_words(material, name) for name in material.draws)
+    alt = f"Summaries of data simulated from the posterior, 50% and 90% intervals: {said}"
+    given["size"] = (4.9, max(2.6, 1.6 + 0.5 * len(names)))
+    figures = [inline_figure("predictive", alt, before_after.plot_predictive, **given)]
+    shown = {WHERE[name]: d.replicated[0] for name, d in draws if len(d.replicated)}
+    usual, kind = material.x[~result.outliers], data_kind(material.x.shape[1:])
+    # on axes that would hold the others and the usual data too
+    every = torch.cat([usual, *(x.to(usual.dtype) for x in shown.values())])
+
+    def draw(axes: Any, x: Tensor) -> None:
+        plot_data_space(axes, x, labels=("simulated observations", ""))
+        hold_all(axes, kind, every)
+
+    for where, x in shown.items():
+        alt = f"One dataset simulated from the posterior at the {where} summary, to compare by eye."
+        how: Any = {"size": (5.4, 1.9) if kind == "images" else (4.9, 3.5), "caption": alt}
+        figures.append(inline_figure(f"replicated-{where}", alt, draw, x, title="", **how))
+    return figures
+
+
+def selftest_figure(material: Material) -> Markup | None:
+    """Draw what the estimator mends on its own simulations, if that was tested."""
+    if (found := material.mds.selftest_) is None:
+        return None
+    alt, size = f"As a table of errors. {found.verdict}", (6.5, 0.4 * len(found.kinds) + 1.5)
+    return inline_figure("selftest", alt, evidence.plot_selftest, found, size=size)
+
+
+def hold_all(axes: Any, kind: str, x: Tensor) -> None:
+    """Let axes end where all of some observations would have their place."""
+    if kind == "images":
+        return
+    values = x.double().numpy()
+    shown = values.reshape(len(values), -1) if kind == "points" else values.reshape(-1, 1)
+    shown = data_space.series_of(values).reshape(-1, 1) if kind == "series" else shown
+    low, high = shown.min(0), shown.max(0)
+    room = np.where(high > low, 0.04 * (high - low), 1.0)
+    ends = zip(low - room, high + room, strict=True)
+    for name, (first, last) in zip("y" if kind == "series" else "xy", ends, strict=False):
+        getattr(axes, f"set_{name}lim")(first, last)
+
+
+def predictive_words(material: Material, name: str) -> str:
+    """Return how many summaries lie inside the 90% interval of their replications, in words."""
+    drawn, where = material.draws[name], WHERE[name]
+    if not len(drawn.summaries):
+        return f"no data could be simulated at the {where} summary"
+    s = material.result.s_obs if name == "before" else material.result.s_star
+    low, high = np.quantile(drawn.summaries.double().numpy(), (0.05, 0.95), axis=0)
+    inside = int(((s.double().numpy() >= low) & (s.double().numpy() <= high)).sum())
+    return f"{inside} of {len(low)} {where} summaries lie in their 90% interval"
+
+
+FIGURES: dict[str, Callable[[Material], Any]] = {
+    "summaries": summary_figure,
+    "distance": distance_figure,
+    "data": data_figure,
+    "scores": score_figure,
+    "posterior": posterior_figures,
+    "predictive": predictive_figures,
+    "selftest": selftest_figure,
+}

@@ -1,17 +1,16 @@
 """Build a bank: `mindist.simulate`, and `estimate`, which says what that would take."""
 
-from __future__ import annotations
-
 import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +21,12 @@ from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
 from mindist.minimum_distance import MinimumDistance
 from mindist.schema import Record
-from mindist.simulation.bank import SimulationBank
-from mindist.simulation.calls import Sources, borrowed_globals, draw_prior, draw_seed
+from mindist.simulation import calls
+from mindist.simulation.calls import Sources, need, one_core, pack
 from mindist.simulation.chunk import Chunk, Embed, Work, packed, probe, simulate_chunk
 from mindist.simulation.jobs import bar, on_cluster, outcomes, terminable
-from mindist.simulation.limited import close_idle, need, one_core, pack
 from mindist.simulation.schema import EMBEDDING_BYTES, Schema, Settings, SimulationError
-from mindist.simulation.store import PARTS, Writer, locked, now
+from mindist.simulation.store import PARTS, SimulationBank, Writer, locked, now
 from mindist.storage import damaged
 
 WAITING_BYTES = 512 * 2**20  # of chunks that are simulated and not yet written
@@ -111,8 +109,6 @@ def simulate(
 
 @dataclass
 class _Build:
-    """A bank to build, by `workers` processes."""
-
     sources: Sources
     settings: Settings
     mds: MinimumDistance
@@ -121,11 +117,10 @@ class _Build:
     @property
     def config(self) -> dict[str, Any]:
         """Everything that two calls have to agree in to mean the same bank."""
-        rule = self.mds.embedding_settings
-        own = rule["representation"]
-        name = own if isinstance(own, str) else getattr(own, "__qualname__", type(own).__name__)
-        plain = rule | {"representation": name}
-        return {**asdict(self.settings), "functions": self.sources.names, "embedding": plain}
+        rule = dict(self.mds.embedding_settings)
+        if not isinstance(own := rule["representation"], str):
+            rule["representation"] = getattr(own, "__qualname__", type(own).__name__)
+        return {**asdict(self.settings), "functions": self.sources.names, "embedding": rule}
 
     def run(self, path: Path, progress: bool | None) -> None:
         """Simulate what is missing: the pilot, with its data, then the embedding, then the rest."""
@@ -147,24 +142,29 @@ class _Build:
                 work = replace(work, with_data=self.settings.keep == "data")
                 self._run(store, work, [i for i in missing if i not in pilot], shown)
             finally:
-                close_idle(work.run)
+                calls.close_idle(work.run)
         if "finished" not in store.header:
             store.set_header(finished=now())
 
     def _open(self, path: Path) -> Writer:
-        """Open the bank, if it is the one that is asked for; or make a new one."""
         if (path / "zarr.json").exists():
             store = Writer(path)
-            _same_config(store.header["config"], self.config, path)
+            there, here = _flat(store.header["config"]), _flat(self.config)
+            names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
+            differ = [f"{n} is {there.get(n)!r} there and {here.get(n)!r} here" for n in names]
+            if differ:
+                then = "Give the same arguments to go on with it, or choose another folder."
+                said = f"holds a bank of another configuration: {'; '.join(differ)}."
+                raise ValueError(f"out: {path} {said} {then}")
             return store
         if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - set(PARTS)):
             raise FileExistsError(
                 f"out: {path} exists and is not a simulation bank. Choose a new or an empty folder."
             )
+        probing = partial(probe, self.sources)
         if on_cluster():
-            schema = next(outcomes(partial(packed, probe, pack(self.sources)), [self.settings], 2))
-        else:
-            schema = probe(self.sources, self.settings)
+            probing = partial(packed, probe, pack(self.sources))
+        schema = next(outcomes(probing, [self.settings], 2))
         header = {"mindist_version": metadata.version("mindist"), "config": self.config}
         return Writer.create(path, header, asdict(schema))
 
@@ -174,24 +174,22 @@ class _Build:
             return
         x, s, valid = store.data(*store.schema.span(0))
         redrawn = {failure["row"] for failure in store.records[0]["failures"]}
-        rows = [row for row in range(len(x)) if row not in redrawn]
-        few = np.flatnonzero(valid)[:3]
+        rows, few = sorted(set(range(len(x))) - redrawn), np.flatnonzero(valid)[:3]
         theta = torch.from_numpy(store.rows(0, len(x), "theta"))
         work = Work(self.sources, self.settings, store.schema, None, with_data=True)
-        with borrowed_globals(), one_core():
-            drawn = draw_prior(self.sources.prior, len(x), draw_seed(self.settings.seed, 0, 0, 0))
+        with calls.borrowed_globals(), one_core():
+            seed = calls.draw_seed(self.settings.seed, 0, 0, 0)
+            drawn = calls.draw_prior(self.sources.prior, len(x), seed)
             same = {"prior": checks.agree(checks.as_tensor(drawn, "prior")[rows], theta[rows])}
             if same["prior"] and len(few):
                 again = work.summarise(torch.from_numpy(x[few])).cpu()
                 same["summary"] = checks.agree(again, torch.from_numpy(s[few]))
-        for name, agrees in same.items():
-            if not agrees:
-                expected = f"the one that {store.path} was begun with"
-                got = "one that gives other values on its first chunk"
-                raise checks.wrong(name, expected, got, "Pass the same, or choose another folder.")
+        for name in [name for name, agrees in same.items() if not agrees]:
+            said = f"the one that {store.path} was begun with"
+            got = "one that gives other values on its first chunk"
+            raise checks.wrong(name, said, got, "Pass the same, or choose another folder.")
 
     def _run(self, store: Writer, work: Work, indices: Sequence[int], shown: Any) -> None:
-        """Simulate chunks, wherever, and write each as it comes."""
         alone = not on_cluster() and min(self.workers, len(indices)) <= 1
         function: Callable[[int], Chunk] = partial(simulate_chunk, work)
         if indices and not alone:
@@ -220,19 +218,16 @@ class _Build:
         """Return the embedding of the bank, chosen on its pilot if it has none yet."""
         pilot = SimulationBank.open(store.path).pilot
         if "embedding" not in store.header:
-            with one_core(), borrowed_globals():
+            with one_core(), calls.borrowed_globals():
                 config, tensors = self.mds.choose_embedding(*pilot).state()
                 tensors = {name: value.detach().cpu() for name, value in tensors.items()}
                 dim = self._make(store.path, config, tensors)(pilot[0][:1]).shape[1]
             store.set_embedding(config, tensors, dim)
         embed = self._make(store.path, *store.embedding())
-        try:
-            fits = embed(pilot[0][:1]).shape[1:] == store.handle("z_bar").shape[1:]
-        except (RuntimeError, IndexError):
-            fits = False
-        if not fits:
-            raise damaged(store.path / "embedding", "it does not fit the data of the bank")
-        return embed
+        with suppress(RuntimeError, IndexError):
+            if embed(pilot[0][:1]).shape[1:] == store.handle("z_bar").shape[1:]:
+                return embed
+        raise damaged(store.path / "embedding", "it does not fit the data of the bank")
 
     def _make(self, path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Embed:
         own = self.mds.representation if callable(self.mds.representation) else None
@@ -240,21 +235,9 @@ class _Build:
         return Embedding.read(record, own).mean
 
 
-def _same_config(stored: dict[str, Any], asked: dict[str, Any], path: Path) -> None:
-    """Refuse to go on with another bank, and say in what it differs."""
-
-    def flat(config: dict[str, Any]) -> dict[str, Any]:
-        tables = {k: v if isinstance(v, dict) else {"": v} for k, v in config.items()}
-        return {f"{k}.{n}".rstrip("."): v for k, own in tables.items() for n, v in own.items()}
-
-    there, here = flat(stored), flat(asked)
-    names = [name for name in sorted({*there, *here}) if there.get(name) != here.get(name)]
-    differ = [f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names]
-    if differ:
-        raise ValueError(
-            f"out: {path} holds a bank of another configuration: {'; '.join(differ)}. Give the "
-            "same arguments to go on with it, or choose another folder."
-        )
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    tables = {k: v if isinstance(v, dict) else {"": v} for k, v in config.items()}
+    return {f"{k}.{n}".rstrip("."): v for k, own in tables.items() for n, v in own.items()}
 
 
 SECONDS = 3.0  # to spend on timing, unless one simulation takes longer
@@ -263,8 +246,7 @@ WRITING = 0.05  # seconds for a chunk, on a disk of our own (docs/simulations.md
 PROCESS = 400e6  # bytes of a process that has imported torch and mindist, measured
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Time, memory and disk that a bank is expected to take."""
 
     schema: Schema
@@ -272,30 +254,14 @@ class Estimate:
     each: float  # seconds for one dataset in one process, measured
     timed: int  # on so many datasets,
     failed: int  # for which so many draws failed
-    embedding: int  # numbers in a mean embedding
-    keep_data: bool
-
-    @property
-    def seconds(self) -> float:
-        """Until the bank is complete."""
-        busy = min(self.workers, self.schema.num_chunks)
-        return self.schema.num * self.each / busy + WRITING * self.schema.num_chunks
-
-    @property
-    def disk(self) -> float:
-        """Bytes, before compression."""
-        schema = self.schema
-        row = schema.bytes_of("theta") + schema.bytes_of("s") + 4 * self.embedding + 1
-        datasets = schema.num if self.keep_data else schema.span(schema.pilot_chunks - 1)[1]
-        return float(schema.num * row + datasets * schema.bytes_of("x"))
-
-    @property
-    def memory(self) -> float:
-        """Bytes at most, of all processes: each holds a chunk or two, this one a few."""
-        rows = self.schema.chunk * (2 * self.schema.bytes_of("x") + 8 * self.embedding)
-        return (self.workers + (self.workers > 1)) * (PROCESS + rows)
+    seconds: float  # until the bank is complete
+    disk: float  # bytes, before compression
+    memory: float  # bytes at most, of all processes: each holds a chunk or two, this one a few
 
     def __str__(self) -> str:
+        def size(number: float) -> str:
+            return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{math.ceil(number / 1e6)} MB"
+
         schema, failed = self.schema, f"; {self.failed} draws failed" if self.failed else ""
         how = "in batches" if schema.vectorised else "one by one"
         return (
@@ -304,8 +270,7 @@ class Estimate:
             f"worker{'s' * (self.workers > 1)}:\n"
             f"time    {timedelta(seconds=math.ceil(self.seconds))} "
             f"({1e3 * self.each:.3g} ms for a dataset, timed on {self.timed}{failed})\n"
-            f"memory  {_megabytes(self.memory)}\n"
-            f"disk    {_megabytes(self.disk)} at most"
+            f"memory  {size(self.memory)}\ndisk    {size(self.disk)} at most"
         )
 
 
@@ -334,13 +299,15 @@ def estimate(
         try:
             chunk = simulate_chunk(work, 0)
         finally:
-            close_idle(work.run)
+            calls.close_idle(work.run)
         if chunk.seconds > SECONDS / 4 or count >= min(MAX_TIMED, num):
             break
         count = min(MAX_TIMED, num, max(4 * count, int(count * SECONDS / 2 / chunk.seconds)))
-    dim, each = chunk.arrays["z_bar"].shape[1], chunk.seconds / count
-    return Estimate(schema, workers, each, count, len(chunk.failures), dim, settings.keep == "data")
-
-
-def _megabytes(number: float) -> str:
-    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{math.ceil(number / 1e6)} MB"
+    dim, each, x = chunk.arrays["z_bar"].shape[1], chunk.seconds / count, schema.bytes_of("x")
+    busy = min(workers, schema.num_chunks)
+    seconds = num * each / busy + WRITING * schema.num_chunks
+    kept = num if settings.keep == "data" else schema.span(schema.pilot_chunks - 1)[1]
+    disk = num * (schema.bytes_of("theta") + schema.bytes_of("s") + 4 * dim + 1) + kept * x
+    memory = (workers + (workers > 1)) * (PROCESS + schema.chunk * (2 * x + 8 * dim))
+    how = (schema, workers, each, count, len(chunk.failures))
+    return Estimate(*how, seconds, float(disk), memory)

@@ -1,24 +1,43 @@
-"""One draw: seeds, which depend on what is drawn alone, and calls of the prior and simulator."""
+"""Calls of the user's functions: seeds, which depend on what is drawn alone, and time limits.
+
+With a time limit a simulator runs in another process, where it interrupts itself by an alarm.
+Compiled code may never look at a signal: then the caller kills its process. If the caller is gone,
+a timer outside of Python's lock ends it. (pebble leaves a hanging child behind when its caller is
+killed; loky has no time limits.) This is the only module that pickles, through pipes and never to a
+file.
+"""
 
 from __future__ import annotations
 
+import atexit
+import faulthandler
+import importlib
 import inspect
+import os
 import random
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, lru_cache
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mindist import checks
+from mindist.threads import one_thread
 
 NumPy = np.ndarray[Any, Any]
 RAISED, TIMED_OUT, NOT_FINITE, WRONG_SHAPE = "raised", "timed out", "not finite", "wrong shape"
 PREDICTED = 2**30  # the first number of these seeds, which no chunk of a bank has
 MAX_TEXT = 500  # characters of an error's text that are kept
+GRACE = 1.0  # seconds after the alarm before the process is killed
 
 
 def draw_seed(seed: int, *key: int) -> int:
@@ -28,7 +47,6 @@ def draw_seed(seed: int, *key: int) -> int:
 
 
 def seed_globals(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and torch."""
     random.seed(seed)
     np.random.seed([seed & 0xFFFFFFFF, seed >> 32])  # noqa: NPY002  (what simulators may draw from)
     # Not torch.manual_seed, which would also initialise generators of devices that nobody uses.
@@ -39,7 +57,6 @@ def seed_globals(seed: int) -> None:
 
 @contextmanager
 def borrowed_globals() -> Iterator[None]:
-    """Give the global generators back as they were."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
@@ -52,8 +69,6 @@ def borrowed_globals() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Sources:
-    """The user's prior, simulator and summary."""
-
     prior: Any
     simulator: Callable[..., Any]
     summary: Callable[[Any], Any]
@@ -68,9 +83,7 @@ class Sources:
 
     @property
     def names(self) -> dict[str, str]:
-        """Names of the three, for the record of a bank."""
-        parts = {name: getattr(self, name) for name in ("prior", "simulator", "summary")}
-        plain = {name: getattr(part, "func", part) for name, part in parts.items()}  # of a partial
+        plain = {name: getattr(part, "func", part) for name, part in vars(self).items()}
         return {k: str(getattr(v, "__qualname__", type(v).__name__)) for k, v in plain.items()}
 
 
@@ -97,42 +110,30 @@ def _named(function: Callable[..., Any], seed: int, n_obs: int | None = None) ->
         return {}
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     wanted = {name for name, parameter in parameters.items() if parameter.kind in kinds}
-    given: dict[str, Any] = {}
-    if "generator" in wanted:
-        given["generator"] = torch.Generator().manual_seed(seed)
-    if "rng" in wanted:
-        given["rng"] = np.random.default_rng(seed)
+    given: dict[str, Any] = {"rng": np.random.default_rng(seed)}
+    given["generator"] = torch.Generator().manual_seed(seed)
     if n_obs is not None:
-        given |= dict.fromkeys(wanted & {"n_obs", "num_observations"}, n_obs)
-    return given
+        given |= dict.fromkeys(("n_obs", "num_observations"), n_obs)
+    return {name: value for name, value in given.items() if name in wanted}
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Why a call of the simulator or the summary gave nothing: a kind, and what was said."""
-
+class Problem(NamedTuple):  # why a call of the simulator or the summary gave nothing
     kind: str
-    error: str
+    error: str  # what was said
 
     @classmethod
     def of(cls, error: BaseException, whose: str = "") -> Problem:
-        """Describe an error that was raised."""
         return cls(RAISED, f"{whose}{type(error).__name__}: {error}"[:MAX_TEXT])
 
 
+class Data(NamedTuple):
+    x: NumPy  # (N, *event) or (B, N, *event)
+    numpy: bool  # whether they came as an array
+
+
 NAN = Problem(NOT_FINITE, "the data hold NaN or infinite values")
-
-
-@dataclass(frozen=True)
-class Data:
-    """Datasets of a simulator, `(N, *event)` or `(B, N, *event)`, and whether as NumPy arrays."""
-
-    x: NumPy
-    numpy: bool
-
-
+# Calls the simulator with one theta, or a batch of so many, from a seed: here or elsewhere.
 Caller = Callable[[Any, int, int | None], Data | Problem]
-"""Calls the simulator with one theta, or a batch of so many, from a seed: here or elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,6 @@ class Call:
     event: tuple[int, ...] | None = None
 
     def __call__(self, theta: Any, seed: int, batch: int | None) -> Data | Problem:
-        """Seed the global generators, call, check."""
         seed_globals(seed)
         try:
             value = self.simulator(theta, **_named(self.simulator, seed, self.n_obs))
@@ -191,3 +191,209 @@ def predict_data(
             elif isinstance(first, Problem):
                 error = error or first.error
     return torch.stack(made) if made else torch.empty(0, *shape), error
+
+
+def need(name: str) -> Any:
+    """Import a library that only banks need, or say what to install."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        old = missing == "zarr" and sys.version_info < (3, 11)
+        raise ImportError(
+            f"Simulation banks need {missing}. Install it with: pip install 'mindist[bank]'"
+            + " (Python 3.11 or newer)" * old
+        ) from error
+
+
+def pack(thing: Any) -> bytes:
+    pickler = need("cloudpickle")
+    try:
+        # A process that was started earlier may not look for modules where this one does by now.
+        content: bytes = pickler.dumps((sys.path, pickler.dumps(thing)))
+    except Exception as error:
+        raise TypeError(
+            "prior, simulator, summary: expected functions that can be sent to another process, "
+            f"got {type(error).__name__}: {error}. Make sockets and locks inside the "
+            "function, or use workers=1 and no time_limit."
+        ) from error
+    return content
+
+
+def unpack(content: bytes) -> Any:
+    import cloudpickle
+
+    folders, thing = cloudpickle.loads(content)
+    sys.path += [folder for folder in folders if folder not in sys.path]
+    return cloudpickle.loads(thing)
+
+
+unpack_once = lru_cache(maxsize=1)(unpack)  # for workers, which get the same with every job
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep torch and NumPy's libraries on one thread: the last bits of a sum depend on it."""
+    with one_thread(), _controller().limit(limits=1):
+        yield
+
+
+@cache
+def _controller() -> Any:
+    """Return a handle on the libraries that are loaded by now; looking for them takes a while."""
+    return need("threadpoolctl").ThreadpoolController()
+
+
+class LimitedCall:
+    """A simulator in a process of its own, with seconds for each simulation, B times for a batch.
+
+    It is forked from a nursery, with imports and one thread, in which no code of the user has run.
+    """
+
+    def __init__(self, call: Call, limit: float) -> None:
+        if os.name != "posix":
+            said = "time_limit: expected None on this system, where processes have no alarms."
+            raise NotImplementedError(f"{said} Limit the time inside the simulator.")
+        self.call, self.limit = call, limit
+        self._nursery: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self._pipe: Connection[Any, Any] | None = None
+        self._pid = 0
+
+    def __call__(self, theta: Any, seed: int, batch: int | None) -> Data | Problem:
+        pipe, limit = self._start(), self.limit * (batch or 1)
+        try:
+            pipe.send_bytes(pack((theta, seed, batch, limit)))
+            if pipe.poll(limit + GRACE):
+                result: Data | Problem = unpack(pipe.recv_bytes())
+                return result
+            self._kill()
+            return _timed_out(limit)
+        except (EOFError, ConnectionError):
+            self._kill()
+            return Problem(RAISED, "its process ended: it crashed, or the system ended it")
+        except BaseException:
+            self._kill()  # what it still computes belongs to nobody
+            raise
+
+    def _start(self) -> Connection[Any, Any]:
+        if self._pipe is not None:
+            return self._pipe
+        if self._nursery is None:
+            self._nursery = _nursery()
+        self._pipe, theirs = Pipe()
+        try:
+            with theirs:
+                socket.send_fds(self._nursery[1], [b"1"], [theirs.fileno()])
+            self._pipe.send_bytes(pack(self.call))
+            self._pid, problem = unpack(self._pipe.recv_bytes())
+        except (EOFError, ConnectionError):
+            problem = "it ended at once"
+        if problem:
+            self.close()
+            raise RuntimeError(f"simulator: its process could not be started ({problem}).")
+        return self._pipe
+
+    def _kill(self) -> None:
+        pid, pipe, self._pid, self._pipe = self._pid, self._pipe, 0, None
+        with suppress(ProcessLookupError):
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+        if pipe is not None:
+            pipe.close()
+
+    def close(self) -> None:
+        self._kill()
+        nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery[1].close()
+            nursery[0].kill()
+            nursery[0].wait()
+
+
+def _nursery() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start the process that forks others, and the socket to ask it for one."""
+    ours, theirs = socket.socketpair()
+    # The path as it is here, however it came about: the other process may need all of it.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    with theirs:
+        program = f"from mindist.simulation.calls import main; main({theirs.fileno()})"
+        command, env = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
+        return subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env), ours
+
+
+def _timed_out(limit: float) -> Problem:
+    return Problem(TIMED_OUT, f"took more than {limit:g} s")
+
+
+_idle: dict[str, list[LimitedCall]] = {}  # processes of the last run, to be used again
+
+
+@contextmanager
+def calling(call: Call, limit: float | None, run: str) -> Iterator[Caller]:
+    """Call a simulator here or, with seconds as a limit, in a process that its `run` uses again."""
+    if limit is None:
+        yield call
+        return
+    for other in [name for name in _idle if name != run]:
+        close_idle(other)
+    waiting = _idle.setdefault(run, [])
+    caller = waiting.pop() if waiting else LimitedCall(call, limit)
+    try:
+        yield caller
+    finally:
+        waiting.append(caller)
+
+
+@atexit.register
+def close_idle(run: str = "") -> None:
+    """End the processes that wait for more work of a run, or of any."""
+    for name in [run] if run else list(_idle):
+        for caller in _idle.pop(name, []):
+            caller.close()
+
+
+class TimeUp(BaseException):
+    """The alarm: no `except Exception` of a simulator catches it."""
+
+
+def main(handle: int) -> None:
+    """Fork a child for each pipe that comes through the socket, until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who ends this process
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a child ended
+    with one_thread(), socket.socket(fileno=handle) as requests:
+        while True:
+            message, handles, _, _ = socket.recv_fds(requests, 1, 1)
+            if not message:
+                return
+            if not os.fork():
+                requests.close()
+                _serve(Connection(handles[0]))
+                os._exit(0)
+            os.close(handles[0])
+
+
+def _serve(pipe: Connection[Any, Any]) -> None:
+
+    def ring(*_: object) -> NoReturn:
+        raise TimeUp
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, ring)
+    with suppress(EOFError, ConnectionError), open(os.devnull, "w") as nowhere, one_core():
+        try:
+            call = unpack(pipe.recv_bytes())
+        except Exception as error:
+            pipe.send_bytes(pack((0, f"{type(error).__name__}: {error}")))
+            return
+        pipe.send_bytes(pack((os.getpid(), "")))
+        while True:
+            theta, seed, batch, limit = unpack(pipe.recv_bytes())
+            faulthandler.dump_traceback_later(limit + 2 * GRACE, exit=True, file=nowhere)
+            result: Data | Problem = _timed_out(limit)
+            with suppress(TimeUp):
+                signal.setitimer(signal.ITIMER_REAL, limit)
+                got = call(theta, seed, batch)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                result = got
+            faulthandler.cancel_dump_traceback_later()
+            pipe.send_bytes(pack(result))

@@ -5,8 +5,6 @@ and simulates row j of them from (i, r, 1 + j), a vectorised batch from (i, r, 0
 depends on another chunk, on a clock or on the process.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid
@@ -23,7 +21,6 @@ from mindist import checks
 from mindist.simulation import calls
 from mindist.simulation.calls import Call, Caller, Data, NumPy, Problem, Sources, draw_prior
 from mindist.simulation.jobs import end_with_parent
-from mindist.simulation.limited import calling, close_idle, one_core, unpack_once
 from mindist.simulation.schema import Failure, Schema, Settings, SimulationError
 from mindist.summarise import Summariser
 
@@ -48,7 +45,6 @@ class Work:
 
     @property
     def summarise(self) -> Summariser:
-        """The summary, as the first simulation showed it to be."""
         schema = self.schema
         return Summariser(self.sources.summary, schema.summary_numpy, schema.shapes["s"][0])
 
@@ -63,8 +59,6 @@ class Work:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The datasets of one chunk, and the draws that failed."""
-
     index: int
     # theta (b, d_theta), s (b, d_s), valid (b,) and, where they are made, z_bar (b, K) and
     # x (b, N, *event); rows that are not valid are NaN but for theta.
@@ -77,9 +71,9 @@ def simulate_chunk(work: Work, index: int) -> Chunk:
     """Simulate one chunk in this process, which does one at a time."""
     start, settings = time.perf_counter(), work.settings
     call = Call(work.sources.simulator, settings.n_obs, work.schema.shapes["x"][1:])
-    with _alone, one_core(), calls.borrowed_globals(), torch.no_grad():
+    with _alone, calls.one_core(), calls.borrowed_globals(), torch.no_grad():
         rows = _Rows(work, index)
-        with calling(call, settings.time_limit, work.run) as caller:
+        with calls.calling(call, settings.time_limit, work.run) as caller:
             rows.fill(caller)
         arrays = {**rows.arrays, "valid": rows.valid}
         if work.embed is not None:
@@ -92,21 +86,16 @@ def simulate_chunk(work: Work, index: int) -> Chunk:
 def packed(function: Callable[[Any, Any], Any], content: bytes, job: Any) -> Any:
     """Call a function with what was packed for another process, here, and a job."""
     end_with_parent()
-    return function(unpack_once(content), job)
+    return function(calls.unpack_once(content), job)
 
 
 class _Rows:
-    """The rows of one chunk, as they fill up."""
-
     def __init__(self, work: Work, index: int) -> None:
-        schema = work.schema
-        self.work, self.index = work, index
+        self.work, self.index, schema = work, index, work.schema
         self.first, last = schema.span(index)
-        self.arrays = {
-            name: np.full((last - self.first, *schema.shapes[name]), np.nan, schema.dtypes[name])
-            for name in ("theta", "s", "x")
-        }
-        self.valid = np.zeros(last - self.first, bool)
+        size, types = last - self.first, schema.dtypes
+        self.arrays = {k: np.full((size, *v), np.nan, types[k]) for k, v in schema.shapes.items()}
+        self.valid = np.zeros(size, bool)
         self.failures: list[Failure] = []
         self.in_a_row = 0
 
@@ -148,15 +137,15 @@ class _Rows:
     def _take(
         self, data: NumPy, rows: NumPy, attempt: int, seeds: Sequence[int], *, alone: bool
     ) -> None:
-        """Keep what is finite, with its summaries."""
         x = torch.from_numpy(data.astype(self.arrays["x"].dtype, copy=False))
         s, problems = _summaries(self.work.summarise, x)
+        good = []
         for j, row in enumerate(rows):
             if j in problems:
                 self._fail(row, attempt, problems[j], seeds[j], alone=alone)
             else:
                 self.in_a_row = 0
-        good = [j for j in range(len(rows)) if j not in problems]
+                good.append(j)
         kept = rows[good]
         self.arrays["x"][kept], self.arrays["s"][kept] = x[good].numpy(), s[good].numpy()
         self.valid[kept] = True
@@ -202,13 +191,13 @@ def _summaries(summarise: Summariser, x: Tensor) -> tuple[Tensor, dict[int, Prob
 
 def probe(sources: Sources, settings: Settings) -> Schema:
     """Simulate a little, thrown away, and return what the bank will hold."""
-    with one_core(), calls.borrowed_globals(), torch.no_grad():
+    with calls.one_core(), calls.borrowed_globals(), torch.no_grad():
         try:
             call = Call(sources.simulator, settings.n_obs)
-            with calling(call, settings.time_limit, "probe") as caller:
+            with calls.calling(call, settings.time_limit, "probe") as caller:
                 theta, data, batch = _first(sources, settings, caller)
         finally:
-            close_idle("probe")
+            calls.close_idle("probe")
         x = torch.from_numpy(data.x if batch else data.x[None])
         summarise = Summariser(sources.summary)
         s = summarise(x, prefer_numpy=data.numpy)
@@ -233,7 +222,7 @@ def _first(sources: Sources, settings: Settings, caller: Caller) -> tuple[Any, D
             if isinstance(result, Data) and np.isfinite(result.x).all():
                 return theta, result, way
             said[way] = (result if isinstance(result, Problem) else calls.NAN).error
-    words = {True: "with a batch", False: "with one theta"}
+    words = ("with one theta", "with a batch")
     listed = "; ".join(f"{words[way]}: {error}" for way, error in said.items())
     raise SimulationError(
         f"simulator: expected datasets (N, *event) for one theta (d_theta,) or (B, N, *event) for "

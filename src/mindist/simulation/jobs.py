@@ -1,7 +1,5 @@
 """Many jobs through joblib, here, in processes (loky) or on the caller's cluster (Dask, Ray)."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
@@ -11,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import cache
-from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-from mindist.simulation.limited import need
+from mindist import checks
+from mindist.simulation.calls import need
 
 Job = TypeVar("Job")
 Outcome = TypeVar("Outcome")
@@ -29,29 +27,24 @@ def outcomes(
     if not jobs or (min(workers, len(jobs)) <= 1 and not on_cluster()):
         yield from map(function, jobs)
         return
-    parallel, streams = _parallel(workers)
-    num = parallel.n_jobs
+    joblib, streams = need("joblib"), True
+    if on_cluster():
+        backend, chosen = joblib.parallel.get_active_backend()
+        num = joblib.effective_n_jobs(chosen if chosen not in (None, 1) else -1)
+        streams = backend.supports_return_generator  # outcomes as they come: not on Ray
+        how = "generator_unordered" if streams else "list"
+        parallel = joblib.Parallel(n_jobs=num, return_as=how, batch_size=1)
+    else:
+        # The context ends before the first outcome: the caller's own is untouched.
+        with joblib.parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
+            parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1)
+        num = parallel.n_jobs
     # Never so few that processes stand idle: the next wave begins when the last one is done.
     size = max(wave or WAVE * num, 4 * num) if streams else 2 * num
-    delayed = need("joblib").delayed
     for first in range(0, len(jobs), size):
-        results = parallel(delayed(function)(job) for job in jobs[first : first + size])
+        results = parallel(joblib.delayed(function)(job) for job in jobs[first : first + size])
         with closing(results) if streams else nullcontext():
             yield from results
-
-
-def _parallel(workers: int) -> tuple[Any, bool]:
-    """Return what runs jobs elsewhere, and whether it gives outcomes as they come (Ray: no)."""
-    joblib = need("joblib")
-    if not on_cluster():
-        # The context ends here, before the first outcome: the caller's own is untouched.
-        with joblib.parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
-            return joblib.Parallel(return_as="generator_unordered", batch_size=1), True
-    backend, chosen = joblib.parallel.get_active_backend()
-    num = joblib.effective_n_jobs(chosen if chosen not in (None, 1) else -1)
-    streams = backend.supports_return_generator
-    how = "generator_unordered" if streams else "list"
-    return joblib.Parallel(n_jobs=num, return_as=how, batch_size=1), streams
 
 
 def on_cluster() -> bool:
@@ -61,10 +54,8 @@ def on_cluster() -> bool:
         return False
     name = type(joblib.parallel.get_active_backend()[0]).__name__
     if name == "ThreadingBackend":
-        raise ValueError(
-            "joblib: expected a backend of processes, got threads, which share the generators that "
-            "simulators draw from. Choose 'loky', 'dask' or 'ray'."
-        )
+        got, then = "threads, which share their generators", "Choose 'loky', 'dask' or 'ray'."
+        raise checks.wrong("joblib", "a backend of processes", got, then)
     return name not in ("LokyBackend", "SequentialBackend")
 
 
@@ -96,7 +87,7 @@ def terminable() -> Iterator[None]:
         yield
         return
 
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
+    def stop(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, stop)

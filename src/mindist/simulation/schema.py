@@ -38,8 +38,6 @@ KEEP, FAILURES = ("embedding", "data"), ("redraw", "report", "raise")
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of `mindist.simulate` that decide the bytes."""
-
     num: int
     n_obs: int
     seed: int = 0
@@ -96,7 +94,6 @@ class Schema:
 
     @property
     def num_chunks(self) -> int:
-        """Number of chunks."""
         return -(-self.num // self.chunk)
 
     @property
@@ -106,7 +103,6 @@ class Schema:
 
     @property
     def pilot_chunks(self) -> int:
-        """Number of the first chunks, which hold them."""
         return -(-self.pilot // self.chunk)
 
     def span(self, index: int) -> tuple[int, int]:
@@ -114,11 +110,9 @@ class Schema:
         return index * self.chunk, min(self.num, (index + 1) * self.chunk)
 
     def rows(self, indices: Iterable[int]) -> int:
-        """Return the number of datasets in these chunks."""
         return sum(last - first for first, last in map(self.span, indices))
 
     def bytes_of(self, name: str) -> int:
-        """Return the bytes of one row of an array."""
         return int(math.prod(self.shapes[name]) * np.dtype(self.dtypes[name]).itemsize)
 
     def layouts(self, keep: str, *, embedded: bool = False) -> dict[str, Layout]:
@@ -141,7 +135,6 @@ class Schema:
         return f"{name}/c.{index}" + ".0" * (dim - 1)
 
     def files(self, keep: str, index: int) -> list[str]:
-        """Return the files of a chunk; mean embeddings come later."""
         arrays = self.layouts(keep)
         if index >= self.pilot_chunks:
             arrays.pop("pilot", None)
@@ -154,8 +147,6 @@ class SimulationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed draw for one row of a bank."""
-
     chunk: int
     row: int
     attempt: int  # counts draws for this row from 0
@@ -178,7 +169,6 @@ class Failure:
 
 
 def check_header(folder: Path, header: Mapping[str, Any]) -> Schema:
-    """Return what a header says of the arrays, or raise a ValueError that names what is wrong."""
     top = Record(folder / "zarr.json", header)
     config, own = top.part("config"), top.part("schema")
     shapes, dtypes = own.part("shapes"), own.part("dtypes")
@@ -208,7 +198,6 @@ def check_header(folder: Path, header: Mapping[str, Any]) -> Schema:
 
 
 def check_record(folder: Path, index: int, record: Any, schema: Schema, keep: str) -> None:
-    """Raise a ValueError unless this is the record of chunk `index`, in its folder."""
     if folder.name != f"{index:05}" or index >= schema.num_chunks:
         raise storage.damaged(folder, f"the bank has {schema.num_chunks} chunks")
     own, (first, last) = Record(folder / "zarr.json", record), schema.span(index)

@@ -13,21 +13,23 @@ import os
 import re
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mindist import checks, storage
-from mindist.simulation.calls import NumPy
+from mindist.simulation import schema as schemas
+from mindist.simulation.calls import NumPy, need
 from mindist.simulation.chunk import Chunk
-from mindist.simulation.limited import need
-from mindist.simulation.schema import MAX_CHUNK_BYTES, Layout, Schema, check_header, check_record
+from mindist.simulation.schema import Failure, Layout, Schema
 from mindist.storage import damaged, digest, room_for
 
 KIND, FORMAT_VERSION = "mindist simulation bank", 1
@@ -59,19 +61,15 @@ def locked(folder: Path) -> Iterator[None]:
                 writer.unlink(missing_ok=True)
     except Timeout as error:
         who = writer.read_text(encoding="utf-8")[:200] if writer.is_file() else "another process"
-        raise BankLockedError(
-            f"out: {folder} is being written by {who}. Wait for it, or end it and give the same "
-            "call, which will go on from there."
-        ) from error
+        then = "Wait for it, or end it and give the same call, which will go on from there."
+        raise BankLockedError(f"out: {folder} is being written by {who}. {then}") from error
 
 
 def now() -> str:
-    """Return the time, for the record."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def write_group(folder: Path, attributes: dict[str, Any]) -> None:
-    """Write the attributes of a Zarr group, and their checksum."""
     folder.mkdir(parents=True, exist_ok=True)
     group = {"zarr_format": 3, "node_type": "group", "attributes": storage.sealed(attributes)}
     storage.write_whole(folder / "zarr.json", (json.dumps(group, indent=1) + "\n").encode())
@@ -93,23 +91,6 @@ def read_group(folder: Path) -> dict[str, Any] | None:
     return attributes
 
 
-def _read_header(folder: Path) -> dict[str, Any]:
-    """Return the header of a bank, of a format that this version reads."""
-    header = read_group(folder.resolve())  # a link to a bank is one; in it there are none
-    if header is None:
-        raise FileNotFoundError(
-            f"path: expected a simulation bank, found none at {folder}. Give the path that was "
-            "passed to mindist.simulate as out."
-        )
-    if header.get("kind") != KIND:
-        raise ValueError(f"path: {folder} is a Zarr group, but no simulation bank.")
-    version = header.get("format_version")
-    if type(version) is not int or version < 1:
-        raise damaged(folder / "zarr.json", f"its format version is {str(version)[:80]}")
-    storage.check_version(folder, version, FORMAT_VERSION)
-    return header
-
-
 def _open(folder: Path, mode: Any) -> Any:
     """Open an array, if it is no link and its files go through no other codecs than ours."""
     file = folder / "zarr.json"
@@ -127,23 +108,21 @@ def _open(folder: Path, mode: Any) -> Any:
         array = need("zarr").open_array(
             str(folder), mode=mode, zarr_format=3, config={"write_empty_chunks": True}
         )
-        if _chunk_bytes(array) > MAX_CHUNK_BYTES:
+        if _chunk_bytes(array) > schemas.MAX_CHUNK_BYTES:
             raise ValueError(f"its chunks have shape {array.chunks}")
     return array
 
 
 def _chunk_bytes(array: Any) -> int:
-    """Return the uncompressed bytes of one file."""
     return int(math.prod(array.chunks) * array.dtype.itemsize)
 
 
 def _check_files(folder: Path, array: Any) -> None:
     """Raise a ValueError for links, and for files that would be decompressed to more."""
     for file in folder.rglob("*"):
-        if file.is_symlink() or (file.is_file() and file.suffix not in (".json", ".partial")):
-            why = _unfit(file, _chunk_bytes(array))
-            if why:
-                raise damaged(file, why)
+        ours = file.is_file() and file.suffix not in (".json", ".partial")
+        if (file.is_symlink() or ours) and (why := _unfit(file, _chunk_bytes(array))):
+            raise damaged(file, why)
 
 
 @contextmanager
@@ -205,12 +184,22 @@ class Store:
     mode = "r"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.header = path, _read_header(path)
+        header = read_group(path.resolve())  # a link to a bank is one; in it there are none
+        if header is None:
+            found = f"found none at {path}. Give the path passed to mindist.simulate as out."
+            raise FileNotFoundError(f"path: expected a simulation bank, {found}")
+        if header.get("kind") != KIND:
+            raise ValueError(f"path: {path} is a Zarr group, but no simulation bank.")
+        version = header.get("format_version")
+        if type(version) is not int or version < 1:
+            raise damaged(path / "zarr.json", f"its format version is {str(version)[:80]}")
+        storage.check_version(path, version, FORMAT_VERSION)
+        self.path, self.header = path, header
         for name in PARTS:  # a link may lead anywhere
             part = path / name
             if part.is_symlink() or (part.exists() and not part.is_dir()):
                 raise damaged(part, "it is a link or a file in the place of a folder")
-        self.schema: Schema = check_header(path, self.header)
+        self.schema: Schema = schemas.check_header(path, self.header)
         self.keep: str = self.header["config"]["keep"]
         self.records: dict[int, dict[str, Any]] = {}
         self._opened: dict[str, Any] = {}
@@ -220,7 +209,6 @@ class Store:
 
     @property
     def layouts(self) -> dict[str, Layout]:
-        """The arrays that are there by now."""
         return self.schema.layouts(self.keep, embedded="embedding" in self.header)
 
     def handle(self, name: str) -> Any:
@@ -259,15 +247,13 @@ class Store:
         return x, s, valid
 
     def chunk_folders(self) -> list[tuple[int, Path]]:
-        """Return the groups of the chunks, with their numbers, in order."""
         found = (self.path / "chunks").glob("[0-9]*")
         return sorted((int(p.name), p) for p in found if re.fullmatch("[0-9]{5,15}", p.name))
 
     def read_record(self, index: int, folder: Path) -> dict[str, Any] | None:
-        """Read the record of a chunk; None if there is none."""
         record = read_group(folder)
         if record is not None:
-            check_record(folder, index, record, self.schema, self.keep)
+            schemas.check_record(folder, index, record, self.schema, self.keep)
         return record
 
     def damage(self, record: Mapping[str, Any], *, verify: bool) -> str:
@@ -283,18 +269,15 @@ class Store:
                     return f"the checksum of {name} does not match its content"
                 if path.parent.name not in self.layouts:
                     return f"{name} belongs to no array"
-                why = _unfit(path, _chunk_bytes(self.handle(path.parent.name)))
-                if why:
+                if why := _unfit(path, _chunk_bytes(self.handle(path.parent.name))):
                     return f"{name}: {why}"
         return ""
 
     def embedded(self, index: int) -> bool:
-        """Return whether a chunk has its mean embeddings."""
         files = self.records[index]["files"]
         return "embedding" in self.header and self.schema.file("z_bar", index) in files
 
     def embedding(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Read the plain values and tensors of the embedding, once it is chosen."""
         facts, folder = self.header["embedding"], self.path / "embedding"
         tensors = {name: _read_tensor(folder / name) for name in facts["names"]}
         if _tensors_digest(tensors) != facts["sha256"]:
@@ -302,9 +285,151 @@ class Store:
         return facts["config"], tensors
 
 
-class Writer(Store):
-    """A bank on disk, to be written."""
+class BankChunk(NamedTuple):
+    theta: NumPy  # (b, d_theta)
+    s: NumPy  # (b, d_s)
+    z_bar: NumPy | None  # (b, K) in float32; None where the embedding is not chosen yet
+    x: NumPy | None  # (b, N, *event); None where data are not kept
 
+
+class SimulationBank:
+    """Simulations on disk, as `mindist.simulate` wrote them; read-only.
+
+    A bank is a Zarr store, which `zarr.open(path)` reads as well. Parameters are independent draws
+    from the prior, so that it comes in random order: any part of it is a sample.
+
+    Example:
+        >>> import tempfile, mindist
+        >>> prior = lambda n, rng: rng.normal(size=(n, 1))
+        >>> simulator = lambda theta, n_obs, rng: rng.normal(theta, size=(n_obs, 1))
+        >>> path = tempfile.mkdtemp() + "/bank"
+        >>> bank = mindist.simulate(
+        ...     prior, simulator, lambda x: x.mean(1), 100, n_obs=5, out=path, chunk=50
+        ... )
+        >>> len(bank), bank.theta.shape, bank.s[:2].shape, bank.complete
+        (100, (100, 1), (2, 1), True)
+        >>> bank.report()
+        '100 of 100 datasets are there. No draw failed.'
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.path, self._store = store.path, store
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> SimulationBank:
+        """Open a bank, complete or not; compare sizes and, with `verify`, all checksums."""
+        bank = cls(store := Store(Path(path)))
+        for index, folder in store.chunk_folders():
+            if (record := store.read_record(index, folder)) is not None:
+                store.records[index] = record
+                bank._check(index, verify=verify)
+        return bank
+
+    def _check(self, index: int, *, verify: bool) -> None:
+        if why := self._store.damage(self._store.records[index], verify=verify):
+            then = "The call of mindist.simulate that wrote it simulates it again."
+            raise ValueError(f"path: chunk {index} of {self.path} is damaged: {why}. {then}")
+
+    def __len__(self) -> int:
+        """M, the number of datasets of the complete bank."""
+        return self._store.schema.num
+
+    def __repr__(self) -> str:
+        return f"<SimulationBank {str(self.path)!r}: {self.report()}>"
+
+    @property
+    def complete(self) -> bool:
+        """Return whether all chunks are there, with their mean embeddings."""
+        store, there = self._store, self._store.records
+        return all(map(store.embedded, there)) and len(there) == store.schema.num_chunks
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings asked for: size, seed, what is kept, names of functions, embedding."""
+        return dict(self._store.header["config"])
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Everything the bank says of itself: versions, dates, configuration, shapes."""
+        return dict(self._store.header)
+
+    @property
+    def num_obs(self) -> int:
+        """N, the number of observations of a dataset."""
+        return int(self.config["n_obs"])
+
+    @property
+    def theta(self) -> Any:
+        """Parameters `(M, d_theta)`: a Zarr array, NumPy when sliced; NaN where none are yet."""
+        return self._store.array("theta")
+
+    @property
+    def s(self) -> Any:
+        """Summaries `(M, d_s)`, as `theta`; NaN also where `valid` is False."""
+        return self._store.array("s")
+
+    @property
+    def valid(self) -> Any:
+        """Flags `(M,)` of rows with a dataset: all of a complete bank, unless failures="report"."""
+        return self._store.array("valid")
+
+    @property
+    def z_bar(self) -> Any:
+        """Mean embeddings `(M, K)` in float32, as `s`; None before the embedding is chosen."""
+        return self._store.array("z_bar") if "embedding" in self._store.header else None
+
+    @property
+    def x(self) -> Any:
+        """Data `(M, N, *event)`, as `s`; None where only embeddings are kept."""
+        return self._store.array("x") if self._store.keep == "data" else None
+
+    @property
+    def pilot(self) -> tuple[Tensor, Tensor]:
+        """The first valid datasets `(P, N, *event)`, always kept, with summaries `(P, d_s)`."""
+        x, s, valid = self._store.data(0, self._store.schema.pilot)
+        return torch.from_numpy(x[valid]), torch.from_numpy(s[valid])
+
+    @property
+    def embedding_state(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """Plain values and tensors of the embedding that made `z_bar`; None before it is chosen."""
+        return self._store.embedding() if "embedding" in self._store.header else None
+
+    def chunks(self, *, verify: bool = True) -> Iterator[BankChunk]:
+        """Yield what is there, one chunk in memory at a time; `verify` compares checksums first."""
+        for index in sorted(self._store.records):
+            self._check(index, verify=verify)
+            read = partial(self._store.rows, *self._store.schema.span(index))
+            valid = read("valid")
+            theta, s = read("theta")[valid], read("s")[valid]
+            z_bar = read("z_bar")[valid] if self._store.embedded(index) else None
+            x = read("x")[valid] if self._store.keep == "data" else None
+            yield BankChunk(theta, s, z_bar, x)
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Every draw that failed, with parameters, seed, kind and error."""
+        records = (record for _, record in sorted(self._store.records.items()))
+        every = (draw for record in records for draw in record["failures"])
+        return [Failure(**{**draw, "theta": tuple(draw["theta"])}) for draw in every]
+
+    def report(self) -> str:
+        """Say what is there and what failed."""
+        rows, failures = self._store.schema.rows(self._store.records), self.failures
+        what = self.config["failures"]
+        if what == "report":
+            rows -= len({failure.row for failure in failures})
+        there = f"{rows:,} of {len(self):,} datasets are there."
+        if not failures:
+            return f"{there} No draw failed."
+        counts = Counter(failure.kind for failure in failures)
+        known = schemas.KINDS.items()
+        kinds = ", ".join(f"{counts[kind]:,} {said}" for kind, said in known if counts[kind])
+        end = " Each was drawn again." if what == "redraw" else ""
+        draws = f"{len(failures):,} draw{'s' * (len(failures) > 1)}"
+        return f"{there} {draws} failed: {kinds}.{end}"
+
+
+class Writer(Store):
     mode = "r+"
 
     @classmethod
@@ -344,7 +469,6 @@ class Writer(Store):
                 _remove(self.path / file)
 
     def write(self, chunk: Chunk) -> None:
-        """Keep a chunk: its arrays, then its record."""
         arrays = dict(chunk.arrays)
         if self.keep != "data" and "x" in arrays:
             arrays["pilot"] = arrays.pop("x")
@@ -364,7 +488,6 @@ class Writer(Store):
             self._record(index, {**record, "files": {**record["files"], file: known}})
 
     def set_embedding(self, config: dict[str, Any], tensors: dict[str, Tensor], dim: int) -> None:
-        """Keep what mean embeddings are made with."""
         folder = self.path / "embedding"
         with room_for(self.path, "the embedding"):
             shutil.rmtree(folder, ignore_errors=True)
@@ -378,12 +501,10 @@ class Writer(Store):
             self.set_header(embedding={"config": config, **sums})
 
     def set_header(self, **changes: Any) -> None:
-        """Replace parts of the header."""
         self.header = {**self.header, **changes}
         write_group(self.path, self.header)
 
     def _put(self, name: str, index: int, value: NumPy) -> tuple[str, dict[str, Any]]:
-        """Write a chunk of an array; return its file, with size and checksum."""
         first, last = self.schema.span(index)
         self.handle(name)[first:last] = value
         file = self.schema.file(name, index, value.ndim)
@@ -398,7 +519,6 @@ class Writer(Store):
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link, or a folder with what is in it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -53,22 +53,18 @@ Gaussian location
 
     @property
     def dim_theta(self) -> int:
-        """Number of parameters, d."""
         return self.dim
 
     @property
     def dim_summary(self) -> int:
-        """Length of a mean, d."""
         return self.dim
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Shape of one observation."""
         return (self.dim,)
 
     @property
     def prior(self) -> MultivariateNormal:
-        """The standard normal prior, as a torch distribution."""
         return MultivariateNormal(torch.zeros(self.dim), torch.eye(self.dim))
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:

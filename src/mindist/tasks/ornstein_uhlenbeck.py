@@ -71,12 +71,10 @@ Ornstein-Uhlenbeck process
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Shape of one trajectory."""
         return (self.num_times,)
 
     @property
     def prior(self) -> Independent[Uniform]:
-        """The uniform prior on a box, as a torch distribution."""
         return Independent(Uniform(LOW, HIGH), 1)
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:

@@ -16,8 +16,6 @@ from day 0 with :math:`(S, I, R) = (0.999, 0.001, 0)`. Stepping the transmission
 is the same Euler-Maruyama scheme, and stays well scaled where :math:`\gamma` is tiny.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +45,6 @@ class InTriangle(constraints.Constraint):
     event_dim = 1
 
     def check(self, value: Tensor) -> Tensor:
-        """Return whether vectors `(..., 2)` lie in the triangle, `(...)`."""
         beta, gamma = value.unbind(-1)
         return (gamma > 0) & (gamma < beta) & (beta < BOUND)
 
@@ -85,24 +82,12 @@ class UniformTriangle(Distribution):
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
+    support = InTriangle()
+    mean = torch.tensor([2 / 3, 1 / 3]) * BOUND
+    variance = torch.full((2,), BOUND**2 / 18)
 
     def __init__(self) -> None:
         super().__init__(event_shape=Size((2,)), validate_args=False)
-
-    @property
-    def support(self) -> InTriangle:
-        """Open triangle."""
-        return InTriangle()
-
-    @property
-    def mean(self) -> Tensor:
-        """Centre of mass."""
-        return torch.tensor([2 / 3, 1 / 3]) * BOUND
-
-    @property
-    def variance(self) -> Tensor:
-        """Variance of the larger and of the smaller of two uniform numbers."""
-        return torch.full((2,), BOUND**2 / 18)
 
     def draw(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
         """Draw `(*shape, 2)` from a generator: two uniform numbers, the larger one first."""
@@ -114,11 +99,9 @@ class UniformTriangle(Distribution):
         return theta
 
     def sample(self, sample_shape: Any = Size()) -> Tensor:  # noqa: B008  (torch's own signature)
-        """Draw `(*sample_shape, 2)` from the global generator."""
         return self.draw(Size(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log density `(...)` at vectors `(..., 2)`."""
         return torch.where(self.support.check(value), math.log(2 / BOUND**2), -math.inf)
 
 
@@ -175,12 +158,10 @@ SIR with stochastic reproduction number
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Shape of one trajectory."""
         return (self.num_days,)
 
     @property
     def prior(self) -> UniformTriangle:
-        """The uniform prior of (beta, gamma) on the triangle, as a torch distribution."""
         return UniformTriangle()
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:

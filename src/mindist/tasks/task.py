@@ -8,10 +8,8 @@ a prior, a simulator of datasets of N exchangeable observations, the paper's sum
 the paper's contamination of a fraction :math:`\epsilon` of the observations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +36,10 @@ class Task(Protocol):
         (torch.Size([300, 2]), torch.Size([300, 100, 2]))
     """
 
-    @property
-    def name(self) -> str:
-        """Key of the task in `mindist.tasks.TASKS`."""
+    name: ClassVar[str]
+    """Key of the task in `mindist.tasks.TASKS`."""
+    num_simulations: ClassVar[int]
+    """Number of datasets that the paper trains on."""
 
     @property
     def card(self) -> str:
@@ -61,10 +60,6 @@ class Task(Protocol):
     @property
     def num_obs(self) -> int:
         """Default number N of observations of a dataset."""
-
-    @property
-    def num_simulations(self) -> int:
-        """Number of datasets that the paper trains on."""
 
     @property
     def prior(self) -> Distribution:
@@ -123,7 +118,6 @@ class SetNetwork(nn.Module):
         self.rho = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return summaries `(B, outputs)` of datasets `(B, N, *event)`."""
         result: Tensor = self.rho(self.phi(x).mean(-2))
         return result
 
