@@ -512,7 +512,7 @@ def test_a_summary_in_numpy_gives_the_same():
         for f, data in ((summary, x.numpy()), (mean_and_spread, x))
     ]
     assert found[0].status == found[1].status
-    torch.testing.assert_close(found[0].s_star, found[1].s_star, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found[0].s_star, found[1].s_star, rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
 # Datasets kept to test on, the last of the sample: nothing but the null is learned from them,
 # unless simulations are few.
 SPARE, SPARE_BYTES = 1_000, 2**26
-PROJECTED = 1e-6  # tolerance of a projection, whose calibration is noisier by far
+PROJECTED = 1e-8  # tolerance of a projection, whose calibration is noisier by far
 MAX_NULL = 5_000  # null distances: the level reached has a standard deviation of .003 at .05
 
 

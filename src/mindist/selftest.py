@@ -44,7 +44,8 @@ MENDED, HARMLESS = 1.6, 1.3  # errors relative to clean data that are called so
 WORSE = 1.05  # times the error of doing nothing
 ERRORS = 2.0  # standard errors beyond which two numbers differ
 BLIND = 0.3  # share of what moves a summary that sorting has to see
-INFLUENCED, FEATURES = 20, 200  # datasets on which that is measured, and random features
+INFLUENCED, ROWS = 20, 2_000  # datasets, and observations, on which that is measured
+FEATURES, PRODUCTS = 200, 100  # random features, and products of residuals and summaries
 SERIES = 8  # numbers of an observation of which some may drop out
 QUANTILE = 1.6448536269514722  # of a normal variable, for an interval of 90%
 FEWEST = 100  # held-out datasets, with fewer of which the numbers are rough
@@ -466,7 +467,7 @@ def visible(fitted: Fitted, x: Tensor) -> Tensor:
 
     The influence, in units of its dataset's, is regressed on the residual and the summary.
     """
-    procedure, x = fitted.procedure, x[:INFLUENCED]
+    procedure, x = fitted.procedure, x[: max(INFLUENCED, ROWS // x.shape[1])]
     assert procedure is not None
     s = fitted.summarise(x).double()
     every = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
@@ -475,9 +476,11 @@ def visible(fitted: Fitted, x: Tensor) -> Tensor:
     target = (influence / torch.where(size > 0, size, 1.0)).flatten(0, 1)
     seen = procedure.seen(x, fitted.embedding, fitted.summarise)
     rho = procedure.sorter.residuals(seen, s).double()
-    at = (s / scale_of(s))[:, None].expand(-1, x.shape[1], -1)
-    given = torch.cat([rho, rho.square(), at], 2).flatten(0, 1)
-    _, left_out = Regression.of(given, target, FEATURES)
+    at = ((s - s.mean(0)) / scale_of(s))[:, None].expand(-1, x.shape[1], -1)
+    given = [rho, rho.square(), at]
+    if rho.shape[2] * s.shape[1] <= PRODUCTS:  # how a number moves a summary may depend on it
+        given.append((rho[..., None] * at[:, :, None]).flatten(2))
+    _, left_out = Regression.of(torch.cat(given, 2).flatten(0, 1), target, FEATURES)
     total = (target - target.mean(0)).square().sum(0)
     left = (target - left_out).square().sum(0)
     return torch.where(total > 0, 1 - left / total.clamp(min=1e-300), 1.0)
