@@ -21,7 +21,7 @@ _SHOWS = {
 _SHOWS |= {name: f"published benchmark ({b.source})" for name, b in BENCHMARKS.items()}
 OTHERS: dict[str, Experiment] = {
     name: Experiment(
-        *(name, name, shows, NEW, (), (2, 6, 10) if name == "zoo" else (0.5, 2, 4)),
+        *(name, name, shows, NEW, (), (2, 6, 10) if name == "zoo" else (0.2, 1, 1.5)),
         estimated=("smoke", "quick", "paper"),
     )
     for name, shows in _SHOWS.items()
