@@ -25,7 +25,7 @@ BUDGETS = {
     "tasks": 700,
 }
 """Lines of each folder of src/mindist; together they are the budget of issue 18."""
-MOST_LINES, MOST_FILES, MOST_PAPER = 18_000, 130, 9_000  # issues 17 and 18
+MOST_LINES, MOST_FILES, MOST_PAPER = 18_000, 130, 9_500  # issues 17 to 19 (benchmarks)
 METHOD, MOST_METHOD = ("features", "decoders", "solvers", "detection", "adaptation"), 5_500  # 18
 
 

@@ -12,7 +12,7 @@ TOTALS = {
     "lines of src/mindist": 18_000,
     "lines of the method": 5_500,
     "files of src/mindist": 130,
-    "lines of paper": 9_000,
+    "lines of paper": 9_500,
 }
 
 

@@ -50,7 +50,7 @@ def fit_network(s: Tensor, z_bar: Tensor, epochs: int = 200) -> Decoder:
     """Fit a network from summaries `(M, d_s)` to mean embeddings `(M, K)` with Adam."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        centre, scale = s.mean(0), s.std(0)
+        centre, scale, held_out = s.mean(0), s.std(0), round(HELD_OUT * len(s))
         layers = nn.Sequential(
             *(nn.Linear(s.shape[1], WIDTH), nn.SiLU()),
             *(nn.Linear(WIDTH, WIDTH), nn.SiLU()),
@@ -58,30 +58,27 @@ def fit_network(s: Tensor, z_bar: Tensor, epochs: int = 200) -> Decoder:
         )
         order = torch.randperm(len(s))
         inputs, targets = ((s - centre) / scale)[order], z_bar[order]
-        _train(layers, inputs, targets, round(HELD_OUT * len(s)), epochs)
+        optimiser = torch.optim.Adam(layers.parameters(), lr=LEARNING_RATE)
+
+        def error(rows: Tensor | slice) -> Tensor:
+            return cast(Tensor, (layers(inputs[rows]) - targets[rows]).square().sum(-1).mean())
+
+        best, best_state, waited = float("inf"), copy.deepcopy(layers.state_dict()), 0
+        for _ in range(epochs):
+            for batch in (held_out + torch.randperm(len(s) - held_out)).split(BATCH_SIZE):
+                optimiser.zero_grad()
+                error(batch).backward()
+                optimiser.step()
+            with torch.no_grad():
+                now = error(slice(held_out)).item()
+            waited = 0 if now < best else waited + 1
+            if now < best:
+                best, best_state = now, copy.deepcopy(layers.state_dict())
+            if waited >= PATIENCE:
+                break
+        layers.load_state_dict(best_state)
     layers.requires_grad_(False)
     return lambda s: cast(Tensor, layers((s - centre) / scale))
-
-
-def _train(
-    layers: nn.Sequential, inputs: Tensor, targets: Tensor, held_out: int, epochs: int
-) -> None:
-    optimiser = torch.optim.Adam(layers.parameters(), lr=LEARNING_RATE)
-    best, best_state, waited = float("inf"), copy.deepcopy(layers.state_dict()), 0
-    for _ in range(epochs):
-        for batch in (held_out + torch.randperm(len(inputs) - held_out)).split(BATCH_SIZE):
-            optimiser.zero_grad()
-            loss = (layers(inputs[batch]) - targets[batch]).square().sum(-1).mean()
-            loss.backward()
-            optimiser.step()
-        with torch.no_grad():
-            error = (layers(inputs[:held_out]) - targets[:held_out]).square().sum(-1).mean().item()
-        waited = 0 if error < best else waited + 1
-        if error < best:
-            best, best_state = error, copy.deepcopy(layers.state_dict())
-        if waited >= PATIENCE:
-            break
-    layers.load_state_dict(best_state)
 
 
 def minimise(decoder: Decoder, s_obs: Tensor, z_bar: Tensor) -> Tensor:

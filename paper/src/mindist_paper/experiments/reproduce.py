@@ -35,7 +35,7 @@ from mindist_paper.evaluation.store import Store, as_parquet, kept_samples
 from mindist_paper.experiments.experiment import Experiment, Rows
 from mindist_paper.experiments.profiles import SHOWN_EPSILON, SIZES, THEOREM_SIZES
 from mindist_paper.experiments.registry import EXPERIMENTS
-from mindist_paper.report import figures, page, table
+from mindist_paper.report import figures, table
 from mindist_paper.report.statistics import Panel
 
 MARKER = "mindist-reproduce.json"
@@ -80,7 +80,7 @@ class Request:
 class Result:
     """The outcome of one entry."""
 
-    section: page.Section  # Its part of the page
+    section: table.Section  # Its part of the page
     folder: Path | None  # Where its files are; None where it was skipped
     skipped: str | None = None  # Why it was, or None
 
@@ -105,7 +105,8 @@ def reproduce(request: Request, say: Say, *, progress: bool = True) -> list[Resu
         results.append(result)
     if request.everything:
         write(request.out / "README.md", contents(request, results).encode())
-        path = page.write_page(whole_page(request, results), request.out / "index.html")
+        path = request.out / "index.html"
+        write(path, table.as_html(whole_page(request, results)).encode())
         say(f"Everything on one page: {path}")
     return results
 
@@ -269,10 +270,10 @@ def posteriors(cells: Sequence[Cell], store: Store) -> figures.Posteriors | None
     return figures.Posteriors(samples, theta, PARAMETERS.get(cells[0].bank.task, ()))
 
 
-def bare_section(entry: Experiment, request: Request) -> page.Section:
+def bare_section(entry: Experiment, request: Request) -> table.Section:
     """Return what is known of an experiment before it ran."""
     shows = entry.shows[:1].upper() + entry.shows[1:] + "."
-    return page.Section(
+    return table.Section(
         name=entry.name,
         title=entry.title,
         shows=" ".join([shows, *entry.notes]),
@@ -282,7 +283,7 @@ def bare_section(entry: Experiment, request: Request) -> page.Section:
 
 
 def configuration(
-    entry: Experiment, request: Request, cells: list[Cell], reused: int, section: page.Section
+    entry: Experiment, request: Request, cells: list[Cell], reused: int, section: table.Section
 ) -> dict[str, Any]:
     """Return everything that says how the results came about, without names of hosts or folders."""
 
@@ -334,7 +335,7 @@ def contents(request: Request, results: Sequence[Result]) -> str:
     return "\n\n".join(lines) + "\n"
 
 
-def markdown(section: page.Section, lost: Sequence[table.Table], settings: dict[str, Any]) -> str:
+def markdown(section: table.Section, lost: Sequence[table.Table], settings: dict[str, Any]) -> str:
     """Return the tables of an experiment and of what is lost, with command and verdict."""
     head = [f"# {section.title}", f"{section.shows} ({section.source})", f"    {section.command}"]
     head += [section.verdict, "![Figure](figure.png)"]
@@ -343,7 +344,7 @@ def markdown(section: page.Section, lost: Sequence[table.Table], settings: dict[
     return "\n\n".join([*head, table.tables_in_markdown([*section.tables, *lost], section.losses)])
 
 
-def whole_page(request: Request, results: Sequence[Result]) -> page.Page:
+def whole_page(request: Request, results: Sequence[Result]) -> table.Page:
     """Return the page of all experiments."""
     facts = {
         "Command": request.command("all"),
@@ -353,7 +354,7 @@ def whole_page(request: Request, results: Sequence[Result]) -> page.Page:
     }
     sections = [result.section for result in results]
     seconds = sum(section.seconds or 0.0 for section in sections)
-    return page.Page(sections, versions(LIBRARIES.split()), seconds, facts)
+    return table.Page(sections, versions(LIBRARIES.split()), seconds, facts)
 
 
 def sizes_in_words(profile: str) -> str:

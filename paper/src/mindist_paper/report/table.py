@@ -1,16 +1,19 @@
-"""Tables: a row for each setting, a column for each method, means and standard errors in it."""
+"""Tables: a row for each setting, a column for each method; and the page that has all of them."""
 
+import base64
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from mindist.report.page import plus_minus
+from mindist.report.page import plus_minus, render
 from mindist_paper.report import statistics, style
 from mindist_paper.report.curves import Horizontal
 from mindist_paper.report.statistics import Anchors, Panel, Point, Rows, select, summarise
 from mindist_paper.report.style import capital, method_style, metric_label, setting, text
 
+TITLE = "mindist: the paper, reproduced"
 BEYOND = 2.0  # Standard errors beyond which a paired difference counts: about 5% when there is none
 
 
@@ -220,3 +223,46 @@ def tables_in_markdown(tables: Sequence[Table], lost: Sequence[str] = ()) -> str
     sentences = "\n".join(f"- {sentence}" for sentence in lost)
     heading = [f"**Where MDS loses to a baseline**\n\n{sentences}\n"] if lost else []
     return "\n".join([*heading, *(table.markdown() for table in tables)])
+
+
+@dataclass(frozen=True)
+class Section:
+    """The part of the page about one experiment."""
+
+    name: str  # As in `mindist reproduce NAME`
+    title: str  # Its heading
+    shows: str = ""  # One line on what it shows
+    source: str = ""  # Where it stands in the paper
+    command: str = ""  # The command line that gives these results
+    figure: Path | None = None  # The SVG file, or None where there is none
+    alt: str = ""  # What the figure shows, in words
+    tables: Sequence[Table] = ()  # The numbers
+    verdict: str = ""  # A line on agreement or disagreement with the paper, and why
+    losses: Sequence[str] = ()  # Where MDS loses to a baseline
+    configuration: Any = None  # JSON values, shown when opened
+    seconds: float | None = None  # Seconds taken to compute, or None where nothing ran
+
+    @property
+    def image(self) -> str:
+        """The figure as an address that holds it; "" where there is none."""
+        if self.figure is None:
+            return ""
+        content = base64.b64encode(self.figure.read_bytes()).decode("ascii")
+        return f"data:image/svg+xml;base64,{content}"
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole page."""
+
+    sections: Sequence[Section]  # In reading order
+    versions: Mapping[str, str] = field(default_factory=dict)  # of all packages
+    seconds: float = 0.0  # Seconds taken in all
+    facts: Mapping[str, str] = field(default_factory=dict)  # other lines of the preamble
+
+
+def as_html(page: Page) -> str:
+    """Return one self-contained page with every experiment, figures inlined as SVG."""
+    sections = {section.name: section.title for section in page.sections}
+    more: dict[str, Any] = {"title": TITLE, "sections": sections, "versions": page.versions}
+    return render("experiments.html", "mindist_paper.report", page=page, **more)

@@ -10,6 +10,12 @@ distribution function need no draws:
 
 The 90% interval covers where F is between .05 and .95. Errors are root mean squares over datasets
 and parameters, relative to plain NPE's on the clean datasets that all cases of a model share.
+
+On published benchmarks (`compare`) there are draws, the paper's preset, and an oracle that asks at
+the summary of the observations that were not replaced. Over the datasets of a cell are measured
+`error`, the root mean square of posterior mean minus truth, for each parameter; `squared`, its
+square; `over draws`, the root mean square of draw minus truth over draws and parameters, averaged
+over datasets (Huang et al. 2023); and the posterior's 5, 50 and 95% points, the median of each.
 """
 
 from __future__ import annotations
@@ -26,10 +32,12 @@ from torch import Tensor, nn
 
 from mindist import MinimumDistance, RobustPosterior
 from mindist_paper.zoo.cases import Array, Case, Generator, Model, contaminate, copies
+from mindist_paper.zoo.published import Benchmark
 
 NUM_RESAMPLES = 400  # of the bootstrap over datasets: its standard errors are good to 4%
 MOST_EPOCHS, PATIENCE = 200, 20
 DETECTED_AT_ONCE = 500  # datasets
+NUM_DRAWS, LEVELS = 2_048, (0.05, 0.5, 0.95)  # of each posterior of a benchmark
 
 
 @dataclass(frozen=True)
@@ -146,29 +154,40 @@ def size(mds: MinimumDistance, model: Model, num: int, rng: Generator) -> dict[s
     return {"num": num, "overall": float(ordered.mean()), "tenths": tenths, "ends": ends}
 
 
-def evaluate(model: Model, settings: Settings) -> dict[str, Any]:
-    """Return everything measured on one model, as JSON values."""
-    laps = [time.perf_counter()]
+def source(model: Model, settings: Settings, *part: int) -> Generator:
+    """Return a generator of its own for a part of what is computed on a model."""
+    return np.random.default_rng([settings.seed, zlib.crc32(model.name.encode()), *part])
 
-    def source(*part: int) -> Generator:
-        return np.random.default_rng([settings.seed, zlib.crc32(model.name.encode()), *part])
 
-    rng = source(0)
+def prepare(model: Model, settings: Settings) -> tuple[Regression, Tensor, Array, Array]:
+    """Simulate and train; return the network, the datasets, and location and scale of theta."""
+    rng = source(model, settings, 0)
     theta = model.sample_prior(settings.simulations, rng)
     x = torch.from_numpy(model.simulate(theta, model.num_obs, rng))
     centre, scale = theta.mean(0), theta.std(0)
     targets = torch.from_numpy((theta - centre) / scale).float()
-    net = train(model.summary(x).float(), targets, settings.seed)
-    laps.append(time.perf_counter())
-    make = MinimumDistance.paper if settings.preset == "paper" else MinimumDistance
-    mds = make(model.summary, seed=settings.seed).fit(x)
-    laps.append(time.perf_counter())
+    return train(model.summary(x).float(), targets, settings.seed), x, centre, scale
+
+
+def robust(net: Regression, mds: MinimumDistance) -> RobustPosterior:
+    """Return the network's posterior, asked at adapted summaries."""
 
     def draw(s: Tensor, num: int) -> Tensor:
         mean, sd = net(s)
         return mean + sd * torch.randn(num, net.num)
 
-    posterior, rng = RobustPosterior(draw, mds), source(1)
+    return RobustPosterior(draw, mds)
+
+
+def evaluate(model: Model, settings: Settings) -> dict[str, Any]:
+    """Return everything measured on one model, as JSON values."""
+    laps = [time.perf_counter()]
+    net, x, centre, scale = prepare(model, settings)
+    laps.append(time.perf_counter())
+    make = MinimumDistance.paper if settings.preset == "paper" else MinimumDistance
+    mds = make(model.summary, seed=settings.seed).fit(x)
+    laps.append(time.perf_counter())
+    posterior, rng = robust(net, mds), source(model, settings, 1)
     theta = model.sample_prior(settings.datasets, rng)
     x_clean = model.simulate(theta, model.num_obs, rng)
     truth = torch.from_numpy((theta - centre) / scale).float()
@@ -177,7 +196,7 @@ def evaluate(model: Model, settings: Settings) -> dict[str, Any]:
     for index, case in enumerate((Case("clean", 0.0, copies), *model.cases)):
         x_obs = x_clean
         if case.epsilon > 0:
-            x_obs = contaminate(model, case, x_clean, theta, source(2, index))
+            x_obs = contaminate(model, case, x_clean, theta, source(model, settings, 2, index))
         x = torch.from_numpy(x_obs)
         plain, plain_covers = score(net, model.summary(x)[:, None], truth)
         result = posterior.adapt(x)
@@ -191,7 +210,82 @@ def evaluate(model: Model, settings: Settings) -> dict[str, Any]:
         "model": model.name,
         "settings": asdict(settings),
         "clean_error": float(np.sqrt(clean.mean())),  # in prior standard deviations
-        "size": size(mds, model, settings.size_datasets, source(3)),
+        "size": size(mds, model, settings.size_datasets, source(model, settings, 3)),
         "seconds": dict(zip(("npe", "fit", "cells"), np.diff(laps).round(2).tolist(), strict=True)),
         "cells": cells,
     }
+
+
+def measure(draws: Array, theta: Array) -> dict[str, Any]:
+    """Compare draws `(B, n, d_theta)` with the truth `(B, d_theta)`."""
+    off = draws.mean(1) - theta
+    quantiles = np.quantile(draws, LEVELS, axis=1)
+    inside = (quantiles[0] < theta) & (theta < quantiles[2])
+    distance = np.sqrt(((draws - theta[:, None]) ** 2).mean((1, 2)))
+    return {
+        "error": np.sqrt((off**2).mean(0)).tolist(),
+        "squared": float((off**2).mean()),
+        "over draws": float(distance.mean()),
+        "quantiles": np.median(quantiles, 1).T.tolist(),
+        "median": np.median(quantiles[1], 0).tolist(),
+        "covers": inside.mean(0).tolist(),
+    }
+
+
+def compare(benchmark: Benchmark, settings: Settings) -> dict[str, Any]:
+    """Return what was measured on one benchmark, of every way to a summary, as JSON values."""
+    start, model = time.perf_counter(), benchmark.model
+    net, x_train, centre, scale = prepare(model, settings)
+    kinds: dict[str, Any] = {"mindist": MinimumDistance, "paper": MinimumDistance.paper}
+    fitted = {n: make(model.summary, seed=settings.seed).fit(x_train) for n, make in kinds.items()}
+    posteriors = {name: robust(net, mds) for name, mds in fitted.items()}
+    rng = source(model, settings, 1)
+    theta = model.sample_prior(settings.datasets, rng)
+    if benchmark.truth is not None:
+        theta = np.repeat(np.array([benchmark.truth], float), settings.datasets, 0)
+    x_clean = model.simulate(theta, model.num_obs, rng)
+
+    def measured(points: Tensor) -> dict[str, Any]:
+        """Measure the mixture of the network's posteriors at summaries `(B, J, d_s)`."""
+        mean, sd = (part.double().numpy() for part in net(points))
+        chosen = np.arange(NUM_DRAWS) % mean.shape[1]
+        noise = np.random.default_rng(0).standard_normal((len(mean), NUM_DRAWS, net.num))
+        draws = (mean[:, chosen] + sd[:, chosen] * noise) * scale + centre
+        return measure(benchmark.shown(draws), benchmark.shown(theta))
+
+    cells = []
+    for index, case in enumerate((Case("clean", 0.0, copies), *model.cases)):
+        rng, x_obs = source(model, settings, 2, index), x_clean
+        if case.epsilon > 0:
+            x_obs = contaminate(model, case, x_clean, theta, rng)
+        x = torch.from_numpy(x_obs)
+        right = torch.from_numpy((x_obs == x_clean).reshape(*x.shape[:2], -1).all(2))
+        ways = {"plain": model.summary(x)[:, None]}
+        ways |= {name: asked(posterior, x) for name, posterior in posteriors.items()}
+        if case.epsilon < 1:
+            ways["oracle"] = of_chosen(benchmark, x, list(right))
+        elif benchmark.oracle is not None:
+            ways["oracle"] = benchmark.oracle(x)[:, None]
+        for name, rival in benchmark.rivals.items():
+            ways[name] = of_chosen(benchmark, x, [rival(one) for one in x])
+        result = posteriors["mindist"].adapt(x)
+        cell: dict[str, Any] = {
+            "case": case.name if case.epsilon == 0 else f"{case.name}, {case.epsilon:g}",
+            "methods": {name: measured(points) for name, points in ways.items()},
+            "status": Counter(map(str, result.status)),
+        }
+        for name, posterior in posteriors.items():
+            rejected = posterior.adapt(x).misspecified.double().mean()
+            cell["methods"][name]["detected"] = float(rejected)
+        for name, part in {"flagged": ~right, "flagged right": right}.items():
+            share = result.outliers[part].double().mean()
+            cell["methods"]["mindist"][name] = float(share) if part.any() else None
+        cells.append(cell)
+    seconds = round(time.perf_counter() - start)
+    return {"settings": asdict(settings), "seconds": seconds, "cells": cells}
+
+
+def of_chosen(benchmark: Benchmark, x: Tensor, chosen: list[Tensor]) -> Tensor:
+    """Return the summaries `(B, 1, d_s)` of chosen observations of each dataset."""
+    parts = [one[mask][None] for one, mask in zip(x, chosen, strict=True)]
+    return torch.stack([benchmark.model.summary(part) for part in parts])

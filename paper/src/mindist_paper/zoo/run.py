@@ -1,4 +1,4 @@
-"""Run models of the zoo one after the other; a table, and a verdict on what must hold.
+"""Run models of the zoo, or a published benchmark; a table, and a verdict on what must hold.
 
 Every model has a JSON file, written when it is done: a second run with equal settings computes only
 what is missing. Delete the files when the code has changed.
@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from mindist_paper.zoo.evaluate import Settings, evaluate
+from mindist_paper.zoo.evaluate import Settings, compare, evaluate
 from mindist_paper.zoo.judges import JUDGES
 from mindist_paper.zoo.models import MODELS
+from mindist_paper.zoo.published import BENCHMARKS, Benchmark
 
 Record = Mapping[str, Any]
 KNOWN = MODELS | JUDGES  # developed on, and judged on
@@ -28,6 +29,11 @@ PROFILES = {
     "smoke": Settings(simulations=500, datasets=10, size_datasets=50),
     "quick": Settings(datasets=50, size_datasets=500),
     "paper": Settings(),
+}
+# What was published, and how it is called in a table
+HEADLINES = {
+    **{"error": "", "squared": "squared error"},
+    **{"over draws": "RMSE over draws", "quantiles": "5 / 50 / 95%"},
 }
 NUM_SHOWN = 6  # of the cells or models that break a claim
 
@@ -46,7 +52,7 @@ def run_zoo(
     records = []
     for name in names:
         path = out / f"{name}.json"
-        record = _read(path, settings)
+        record = read(path, settings)
         if record is None:
             record = evaluate(KNOWN[name], settings)
             part = path.with_suffix(".part")
@@ -60,7 +66,7 @@ def run_zoo(
     return found
 
 
-def _read(path: Path, settings: Settings) -> Record | None:
+def read(path: Path, settings: Settings) -> Record | None:
     """Return the record of a model if it is there and has these settings."""
     if not path.exists():
         return None
@@ -81,10 +87,11 @@ def table(records: Sequence[Record]) -> list[str]:
         rates = [f"{own['overall']:.3f}", f"{max(own['tenths']):.3f}"]
         rates.append(", ".join(f"{rate:.3f}" for rate in own["ends"]))
         sizes.append([record["model"], *rates, f"{record['clean_error']:.4f}", f"{seconds:.0f}"])
-    return [*_markdown(COLUMNS, cells), "", *_markdown(SIZE_COLUMNS, sizes)]
+    return [*markdown(COLUMNS, cells), "", *markdown(SIZE_COLUMNS, sizes)]
 
 
-def _markdown(columns: str, rows: Iterable[Sequence[str]]) -> list[str]:
+def markdown(columns: str, rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, given the names of columns between bars."""
     head = columns.split("|")
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
@@ -120,10 +127,10 @@ def verdict(records: Sequence[Record]) -> list[str]:
         ("size in every tenth at most .08", sizes("tenths"), 0, 0.08, none),
         ("size in the outer fiftieths at most .12", sizes("ends"), 0, 0.12, none),
     )
-    return [_claim(*claim) for claim in claims]
+    return [claim(*one) for one in claims]
 
 
-def _claim(text: str, values: Mapping[str, float], low: float, high: float, allowed: float) -> str:
+def claim(text: str, values: Mapping[str, float], low: float, high: float, allowed: float) -> str:
     """Say whether all values but an allowed share lie between two bounds, and which do not."""
     off = {where: max(low - value, value - high) for where, value in values.items()}
     broken = sorted((where for where in off if off[where] > 0), key=lambda where: -off[where])
@@ -131,3 +138,55 @@ def _claim(text: str, values: Mapping[str, float], low: float, high: float, allo
     shown = broken[:NUM_SHOWN] or sorted(off, key=lambda where: -off[where])[:1]
     worst = "; ".join(f"{where}: {values[where]:.3g}" for where in shown)
     return f"- {holds}: {text} ({len(broken)} of {len(values)} outside; {worst or 'none'})"
+
+
+def run_benchmark(
+    out: Path, name: str, settings: Settings, tell: Callable[[str], None] = print
+) -> list[str]:
+    """Evaluate a benchmark into a folder, unless it is there; write its table; return a verdict."""
+    benchmark, path = BENCHMARKS[name], out / "record.json"
+    out.mkdir(parents=True, exist_ok=True)
+    record = read(path, settings)
+    if record is None:
+        record = compare(benchmark, settings)
+        path.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    cells = {cell["case"]: cell for cell in record["cells"]}
+    found = [claim(text, of(cells), low, high, 0.0) for text, of, low, high in benchmark.claims]
+    sizes = f"{settings.simulations:,} simulations, {settings.datasets} datasets in each cell"
+    title = [f"# {name}", "", f"{benchmark.source}; {sizes}; {record['seconds']} s.", "", *found]
+    lines = comparison(benchmark, record)
+    (out / "table.md").write_text("\n".join([*title, "", *lines, ""]), encoding="utf-8")
+    tell("\n".join(lines))
+    return found
+
+
+def comparison(benchmark: Benchmark, record: Record) -> list[str]:
+    """Return Markdown tables: every method and what was published, and what was detected."""
+    head, rows, found = HEADLINES[benchmark.headline], [], []
+    for cell in record["cells"]:
+        for name, values in cell["methods"].items():
+            value = values[benchmark.headline]
+            value = value[0] if benchmark.headline == "quantiles" else np.atleast_1d(value)
+            errors = " / ".join(map(number, values["error"]))
+            covers = " / ".join(f"{rate:.2f}" for rate in values["covers"])
+            shown = [" / ".join(map(number, value))] if head else []
+            rows.append([cell["case"], name, *shown, errors, covers])
+        for name, text in benchmark.published.get(cell["case"], {}).items():
+            rows.append([cell["case"], f"*{name}, published*", text, "", ""])
+        rates = [number(cell["methods"][name]["detected"]) for name in ("mindist", "paper")]
+        own = cell["methods"]["mindist"]
+        rates += [number(own[name]) for name in ("flagged", "flagged right")]
+        statuses = ", ".join(f"{name} {n}" for name, n in cell["status"].items())
+        found.append([cell["case"], *rates, statuses])
+    columns = ["data", "method", *([head] if head else [])]
+    columns += [f"error of {' / '.join(benchmark.parameters)}", "covers"]
+    about = "data|detected|paper's preset|wrong ones flagged|right ones flagged|status"
+    return [*markdown("|".join(columns), rows), "", *markdown(about, found)]
+
+
+def number(value: float | None) -> str:
+    """Return three digits without a leading zero; nothing for None."""
+    if value is None:
+        return ""
+    text = "0" if abs(value) < 1e-5 else np.format_float_positional(float(f"{value:.3g}"), trim="-")
+    return text[1:] if text.startswith("0.") else text
