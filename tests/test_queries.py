@@ -11,8 +11,10 @@ from scipy import stats
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
+import mindist
 from exact_models import normal
 from mindist.adaptation.calibration import spread
+from mindist.posteriors import CallablePosterior
 from mindist.posteriors.queries import AveragedComponent, Conditions, Queries
 from mindist.posteriors.truncation import (
     MIN_DRAWS,
@@ -240,3 +242,49 @@ def test_leakage_is_estimated_with_an_end():
     relative = ((1 - s[:2, 0]) / s[:2, 0] / leakage.draws[:2]).sqrt()
     assert ((leakage.log_mass[:2].exp() / s[:2, 0] - 1).abs() < 4 * relative).all()
     assert leakage.log_mass[2].item() == pytest.approx(math.log(1e-5))
+
+
+class Far:
+    """A normal density at s, and a prior that is uniform on the unit square."""
+
+    prior = torch.distributions.Independent(
+        torch.distributions.Uniform(torch.zeros(2), torch.ones(2)), 1
+    )
+
+    def __call__(self, s: Tensor, num: int) -> Tensor:
+        return s + 0.1 * torch.randn(num, 2)
+
+
+def far_posterior():
+    x = uniform_data(500)
+    mds = mindist.MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+    return mindist.RobustPosterior(CallablePosterior(Far(), prior=Far.prior), mds), x
+
+
+def uniform_data(num: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(num, 1, 2, generator=generator) + 0.1 * torch.randn(
+        num, 20, 2, generator=generator
+    )
+
+
+def test_where_no_draw_is_admissible_the_nearest_are_the_answer():
+    robust, _ = far_posterior()
+    at = Conditions.certain(torch.tensor([[0.5, 0.5], [0.5, 9.0], [-7.0, 0.5]]))
+    with pytest.warns(UserWarning, match=r"datasets 1, 2 is replaced by the nearest .* no poster"):
+        theta = robust.queries.sample((400,), at, seed=0)
+    assert theta.shape == (400, 3, 2)
+    assert Far.prior.support.check(theta).all()
+    # The distance to the square is least at its edge, at the other coordinate of the draw.
+    assert theta[:, 1, 1].min() > 0.95
+    assert theta[:, 2, 0].max() < 0.05
+    assert theta[:, 1, 0].mean().item() == pytest.approx(0.5, abs=0.2)  # far away hardly told
+    # The first dataset is drawn for as ever: 400 draws, a standard error of .005.
+    assert theta[:, 0].mean(0).tolist() == pytest.approx([0.5, 0.5], abs=0.02)
+
+
+def test_where_no_draw_is_admissible_an_error_can_be_had():
+    robust, x = far_posterior()
+    robust.mds.alpha = 1e-9  # nothing is adapted
+    with pytest.raises(RuntimeError, match="Only 0 of 5 requested samples"):
+        robust.sample((5,), x[0] + 50, nearest_if_none=False)

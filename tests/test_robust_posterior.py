@@ -377,8 +377,8 @@ def test_the_mode_is_that_at_s_star(npe, mds, x_bad):
 def test_an_uncertain_summary_outside_the_prior_ends_with_a_warning(npe, mds, x_obs, x_bad):
     robust = RobustPosterior(boxed(npe, 5.0, 6.0), mds, max_draws_per_sample=1)
     with pytest.warns(UserWarning, match=r"Only \d+ of 50 requested samples"):
-        assert robust.sample((50,), x_bad).shape[0] < 50
-    with pytest.warns(UserWarning, match=r"fell short, of 3: 0, 1, 2\."):
+        robust.sample((50,), x_bad)
+    with pytest.warns(UserWarning, match=r"fell short, of 3: 0, 1, 2\.|is replaced by the nearest"):
         samples = robust.sample_batched((50,), torch.stack([x_bad, x_obs, x_bad]))
     assert samples.shape[1:] == (3, 2)
     with pytest.warns(UserWarning, match="draws lie inside the support of the prior"):
@@ -630,12 +630,13 @@ def test_sampling_outside_the_prior_ends_in_a_warning(kind, kinds, mds, x_obs, m
     said = r"Only 0 of 20 requested samples were accepted in \d+ draws \(acceptance rate 0\)"
     with pytest.warns(UserWarning, match=said) as caught:
         samples = robust.sample((4, 5), x_obs, seed=0, **options_of(kind))
-    assert samples.shape == (0, 2)
+    assert samples.shape == (4, 5, 2)
+    assert ((samples >= 5) & (samples <= 6)).all()
     assert len(caught) == 1
     assert caught[0].filename == __file__
     for hint in ("support of the prior", "adapt(x)", "max_draws_per_sample", "reject_outside"):
         assert hint in str(caught[0].message)
-    assert ("not represented by their weights" in str(caught[0].message)) == (kind == "ensemble")
+    assert "nearest of 10,000 draws from the prior" in str(caught[0].message)
 
 
 @pytest.mark.parametrize("kind", ["mdn", slow("ensemble")])
@@ -643,8 +644,12 @@ def test_every_query_outside_the_prior_ends(kind, kinds, mds, x_obs):
     robust = RobustPosterior(boxed(kinds[kind], 5.0, 6.0), mds)
     x = torch.stack([x_obs, x_obs + 0.1])
     theta = torch.full((1, 2), 5.5)
-    with pytest.warns(UserWarning, match="Datasets that fell short, of 2: 0, 1"):
-        assert robust.sample_batched((10,), x).shape == (0, 2, 2)
+    with pytest.warns(UserWarning, match="Each draw for datasets 0, 1 is replaced by the nearest"):
+        nearest = robust.sample_batched((10,), x)
+    assert nearest.shape == (10, 2, 2)
+    assert ((nearest >= 5) & (nearest <= 6)).all()
+    with pytest.raises(RuntimeError, match="Datasets that fell short, of 2: 0, 1"):
+        robust.sample_batched((10,), x, nearest_if_none=False)
     with pytest.warns(UserWarning, match="Only 0 of 100000 draws lie inside.*lower bound"):
         log_p = robust.log_prob(theta, x_obs)
     raw = robust.potential(theta, x_obs)

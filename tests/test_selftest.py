@@ -59,7 +59,7 @@ def test_what_can_be_told_apart_is_mended(found):
 def test_coverage_is_that_of_the_shift(found):
     """Doing nothing about copies at 5%: the interval holds s + e with the shift known."""
     coverage = found.summaries.coverage[found.kinds.index("gross values"), :, 0]
-    # 40 datasets, each with a probability near .9: the standard error is far below .03.
+    # 80 datasets, each with a probability near .9: the standard error is far below .03.
     assert coverage.tolist() == pytest.approx([0.9] * 4, abs=0.06)
 
 
@@ -94,7 +94,7 @@ def test_an_estimator_from_a_file_asks_for_simulations(fitted, found, tmp_path):
     with pytest.raises(ValueError, match=r"x: expected simulated datasets .* pass x="):
         loaded.selftest()
     fresh = loaded.selftest(x=locations(60, seed=9))
-    assert fresh.num == 40
+    assert fresh.num == 60
     assert any("Only 60 simulations" in note for note in fresh.notes)
     assert fresh.breakdown["gross values"] == 0.4
 
@@ -113,7 +113,7 @@ def test_a_summary_that_fails_on_contaminated_data_is_counted(fitted):
 
     mds = MinimumDistance(fragile, num_features=64).fit(locations(600))
     found = mds.selftest()
-    assert found.failed[found.kinds.index("gross values")].min() == 40
+    assert found.failed[found.kinds.index("gross values")].min() == 80
     assert any("failed on" in note for note in found.notes)
 
 

@@ -38,7 +38,7 @@ from mindist.fitted import Fitted
 from mindist.result import Adaptation
 
 SHARES = (0.05, 0.1, 0.2, 0.4)
-DATASETS = 40  # of each kind and share: a root mean square of one summary is known to 11%
+DATASETS = 80  # of each kind and share: a root mean square of one summary is known to 8%
 DRAWS = 200  # of a posterior, for each dataset
 MENDED, HARMLESS = 1.6, 1.3  # errors relative to clean data that are called so
 WORSE = 1.05  # times the error of doing nothing

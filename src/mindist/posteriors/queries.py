@@ -16,7 +16,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -26,7 +26,7 @@ from mindist import checks
 from mindist.posteriors import truncation
 from mindist.posteriors.backend import Backend, Component
 from mindist.posteriors.guards import seeded
-from mindist.posteriors.truncation import MAX_ROWS, Budget, Drawn, Leakage
+from mindist.posteriors.truncation import MAX_ROWS, NEAREST, Budget, Drawn, Leakage
 
 MANY_OUTSIDE = 0.05  # share of draws outside the prior's support that deserves a warning: sbi's
 CAPACITY = 4096  # datasets remembered: a coverage check asks for all together, then one by one
@@ -167,6 +167,10 @@ class Queries:
         budget = Budget(self.max_draws) if budget is None else budget
         with seeded(seed, self.backend.device):
             drawn = self.draw(shape.numel(), at, budget)
+            empty = drawn.obtained == 0
+            timeout = budget.expired() and budget.raise_on_timeout
+            if shape.numel() and empty.any() and not timeout:
+                drawn = self._nearest(drawn, at, empty, budget)
         if not budget.reject and drawn.samples.numel():
             inside = self.backend.components[0].in_support(drawn.samples)
             share = 1 - inside.double().mean().item()
@@ -183,6 +187,21 @@ class Queries:
             raise RuntimeError(f"{message} {then}")
         checks.warn_user(message)
         return drawn.samples
+
+    def _nearest(self, drawn: Drawn, at: Conditions, empty: Tensor, budget: Budget) -> Drawn:
+        """Give datasets without a draw inside the prior's support the nearest ones that are."""
+        message = truncation.shortfall_message(drawn, budget)
+        if not budget.nearest:
+            raise RuntimeError(message)
+        checks.warn_user(message)
+        prior = self.backend.sample_prior(NEAREST).to(at.s)
+        scale, free = prior.std(0).clamp(min=1e-30), replace(budget, reject=False, max_seconds=None)
+        made = self.draw(drawn.requested, at[empty], free)
+        index = torch.cdist(made.samples.flatten(0, 1) / scale, prior / scale).argmin(1)
+        parts = [replace(made, samples=prior[index].view_as(made.samples))]
+        if not empty.all():
+            parts.append(self.draw(drawn.requested, at[~empty], budget))
+        return Drawn.joined(parts, (~empty).long().argsort(stable=True).argsort())
 
     def log_prob(
         self,

@@ -150,6 +150,7 @@ class RobustPosterior:
         max_sampling_time: float | None = None,
         return_partial_on_timeout: bool = False,
         show_progress_bars: bool = False,
+        nearest_if_none: bool = True,
         **options: Any,
     ) -> Tensor:
         """Draw from the posterior of one dataset.
@@ -164,6 +165,8 @@ class RobustPosterior:
             return_partial_on_timeout: Whether to return what was accepted by then, with a warning,
                 rather than raise.
             show_progress_bars: Whether to show progress bars.
+            nearest_if_none: Whether to replace each draw by the nearest of 10,000 draws from the
+                prior, with a warning, where none lies inside its support, rather than raise.
             options: Further keywords of the wrapped posterior's `sample`, such as `steps`.
 
         Returns:
@@ -175,6 +178,7 @@ class RobustPosterior:
             "max_sampling_time": max_sampling_time,
             "return_partial_on_timeout": return_partial_on_timeout,
             "show_progress_bars": show_progress_bars,
+            "nearest_if_none": nearest_if_none,
         }
         one = self._one_dataset(x)
         return self.sample_batched(sample_shape, one, seed=seed, **options).squeeze(-2)
@@ -190,6 +194,7 @@ class RobustPosterior:
         max_sampling_time: float | None = None,
         return_partial_on_timeout: bool = False,
         show_progress_bars: bool = False,
+        nearest_if_none: bool = True,
         **options: Any,
     ) -> Tensor:
         """Draw `(*sample_shape, B, d_theta)` given B datasets `(B, N, *event)` at once.
@@ -198,7 +203,7 @@ class RobustPosterior:
         """
         partial = checks.flag(return_partial_on_timeout, "return_partial_on_timeout")
         limits = (self.queries.max_draws, max_sampling_batch_size, max_sampling_time, not partial)
-        budget = Budget(*limits, show_progress_bars, reject_outside_prior, options)
+        budget = Budget(*limits, show_progress_bars, reject_outside_prior, options, nearest_if_none)
         return self.queries.sample(sample_shape, self.conditions(x), budget, seed=seed)
 
     def log_prob(

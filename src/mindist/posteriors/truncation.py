@@ -33,6 +33,9 @@ MAX_ROWS = 100_000
 # Width of the upper limit on an acceptance rate, in standard errors: with no acceptance in n draws
 # the limit is 9/n, which a dataset that could still make it exceeds with probability e^-9 = .0001.
 GIVE_UP_ERRORS = 3.0
+NEAREST = (
+    10_000  # draws from the prior, the nearest of which stands for a draw where none is inside
+)
 MIN_ACCEPTED = 100  # which make Z(s) known to 10%, that is a log-probability to 0.1
 
 
@@ -47,6 +50,7 @@ class Budget:
     show_progress_bars: bool = False
     reject: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
+    nearest: bool = True
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -57,6 +61,7 @@ class Budget:
             checks.number(self.max_seconds, "max_sampling_time", said, lambda t: t >= 0)
         checks.flag(self.show_progress_bars, "show_progress_bars")
         checks.flag(self.reject, "reject_outside_prior")
+        checks.flag(self.nearest, "nearest_if_none")
 
     def max_draws(self, num_samples: int) -> int:
         return max(MIN_DRAWS, self.max_draws_per_sample * num_samples)
@@ -157,7 +162,8 @@ def shortfall_message(drawn: Drawn, budget: Budget) -> str:
     rate = int(drawn.accepted[worst]) / max(draws, 1)
     where, returned = "", f"The {got} samples accepted are returned."
     if num_datasets > 1:
-        short = (drawn.obtained < drawn.requested).nonzero().flatten().tolist()
+        least = drawn.requested if got or not budget.nearest else 1
+        short = (drawn.obtained < least).nonzero().flatten().tolist()
         named = ", ".join(map(str, short[:10]))
         named += f" and {len(short) - 10} more" if len(short) > 10 else ""
         where = f" for dataset {worst}"
@@ -166,7 +172,14 @@ def shortfall_message(drawn: Drawn, budget: Budget) -> str:
             f"equally many samples of each dataset, so {len(drawn.samples)} are returned; leave "
             "these datasets out to get all samples of the others."
         )
-    if drawn.num_components > 1:
+    if not got and budget.nearest:
+        whose = f" for {'datasets' if short[1:] else 'dataset'} {named}" if where else ""
+        returned = (
+            f"Each draw{whose} is replaced by the nearest of {NEAREST:,} draws from the prior: an "
+            "answer at the edge of what the prior allows, no posterior (nearest_if_none=False "
+            "raises an error instead)."
+        )
+    elif drawn.num_components > 1:
         returned += " The members of the ensemble are not represented by their weights in them."
     why = f"{budget.max_draws_per_sample} draws per sample, the limit, are not enough at this rate"
     return (
