@@ -1,5 +1,6 @@
 """Validation of what users hand over. Messages say: argument, expected, got, what to do next."""
 
+import importlib
 import operator
 import sys
 import warnings
@@ -127,6 +128,20 @@ def device(value: Any, name: str = "device") -> torch.device:
         then = "Pass 'cpu', or install a build of torch and a driver for this GPU."
         raise wrong(name, "a device that torch can use here", got, then)
     return made
+
+
+def need(what: str, extra: str, name: str) -> Any:
+    """Import a library that only `what` needs, or say which extra has it."""
+    try:
+        with warnings.catch_warnings():  # ArviZ has a notice once a day
+            warnings.simplefilter("ignore", FutureWarning)
+            return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        old = error.name == "zarr" and sys.version_info < (3, 11)
+        raise ImportError(
+            f"{what} need {error.name}. Install it with: pip install 'mindist[{extra}]'"
+            + " (Python 3.11 or newer)" * old
+        ) from error
 
 
 def as_tensor(value: Any, name: str) -> Tensor:

@@ -9,8 +9,6 @@ has them:
     \mu : s \mapsto \mathbb{E}[z(x) \mid S = s] \in \mathbb{R}^K .
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
@@ -96,7 +94,7 @@ class Decoder(Protocol):
         generator: torch.Generator,
         x: Tensor | None = None,
         features: FeatureMap | None = None,
-    ) -> Decoder:
+    ) -> "Decoder":
         """Learn from summaries `(M, d_s)`, embeddings `(M, K)`, observations `(M, n, *event)`."""
 
     def __call__(self, s: Tensor, /) -> Tensor:

@@ -9,8 +9,6 @@ stored nor moved. Nothing is built before everything it is built of is checked. 
 pydantic know neither tensors nor sizes that have to agree, and name no file.)
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -142,14 +140,14 @@ class Record:
             raise storage.damaged(file, f"{where or 'config'!r} is no table of settings")
 
     @classmethod
-    def open(cls, path: Path, config: Any, tensors: Mapping[str, Tensor]) -> Record:
+    def open(cls, path: Path, config: Any, tensors: Mapping[str, Tensor]) -> "Record":
         """Return the record of an artefact that `storage.read_artefact` has read."""
         return cls(path / storage.JSON_NAME, config, tensors=tensors)
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
-    def part(self, name: str, tensors: str | None = None, **axes: int) -> Record:
+    def part(self, name: str, tensors: str | None = None, **axes: int) -> "Record":
         """Return the record of a part, with more known axes.
 
         Its table of settings is `name` ("" for none of its own), which is also the prefix of its
@@ -192,7 +190,7 @@ class Record:
             return tuple(self._own(n, axes, i).read(kind) for i, n in enumerate(names))
         return (self if extra == INLINE else self._own(name, axes)).read(kind)
 
-    def _own(self, name: str, axes: Mapping[str, Any], index: int = 0) -> Record:
+    def _own(self, name: str, axes: Mapping[str, Any], index: int = 0) -> "Record":
         """Return the record of a part, with sizes that are numbers or those of other axes."""
         sizes = {}
         for axis, size in axes.items():

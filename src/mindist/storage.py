@@ -47,8 +47,7 @@ def write_whole(path: Path, content: bytes) -> None:
 def whole_folder(path: Path) -> Iterator[Path]:
     """Give a folder to fill, which takes the place of `path` once the block has ended well.
 
-    An older folder there is moved aside first and deleted at the end: a crash between the two
-    renames leaves both the old and the new one on the disk.
+    A crash while an older one is moved aside leaves both on the disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))

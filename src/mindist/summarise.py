@@ -17,10 +17,7 @@ from mindist.protocols import Summary
 class Summariser:
     """A summary function that always takes and gives tensors.
 
-    Arguments:
-        summary: The user's function, `(B, N, *event)` to `(B, d_s)`.
-        numpy: Whether it wants NumPy arrays; None to find out at the first call.
-        dim: d_s, if it is known already.
+    `numpy` is whether it wants NumPy arrays, None to find out at the first call; `dim` is d_s.
     """
 
     def __init__(self, summary: Summary, numpy: bool | None = None, dim: int | None = None) -> None:

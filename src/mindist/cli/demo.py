@@ -21,9 +21,7 @@ PAPER_SIMULATIONS = 10_000
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much to simulate; the defaults take half a minute on two cores."""
-
+class Sizes:  # how much to simulate; the defaults take half a minute on two cores
     simulations: int = 4_000
     test_datasets: int = 100
     posterior_samples: int = 500

@@ -1,7 +1,5 @@
 """One reader for each format; each defence answers a hostile file of tests/test_observed.py."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -33,9 +31,7 @@ ARGUMENTS = ("path", "key", "columns", "dataset")
 
 
 @dataclass(frozen=True)
-class Request:
-    """The arguments of `read_observed`, and the errors that all formats share."""
-
+class Request:  # the arguments of `read_observed`, and the errors that all formats share
     path: Path
     event_shape: tuple[int, ...] | None = None
     key: str | Sequence[str] | None = None
@@ -69,9 +65,8 @@ class Request:
             )
 
 
+# Datasets in a file: their names, the shape of an observation, and a way to read them.
 class Source(NamedTuple):
-    """Datasets in a file: their names, the shape of an observation, and a way to read them."""
-
     names: Sequence[Any]
     event_shape: tuple[int, ...]
     read: Callable[[], Iterator[NDArray[Any]]]
@@ -111,7 +106,7 @@ class Observed:
     _source: Source = field(repr=False, compare=False)
 
     @classmethod
-    def read(cls, source: Source, missing: str) -> Observed:
+    def read(cls, source: Source, missing: str) -> "Observed":
         """Read through a source; missing values are an `"error"`, or something to `"drop"`."""
         names, lengths, dropped, first = tuple(source.names), [], [], ""
         for name, x in zip(names, source.read(), strict=True):
@@ -298,8 +293,7 @@ def _codecs(values: Mapping[str, Any]) -> Iterator[str]:  # also of those within
 def read_hdf5(request: Request) -> Source:
     """Let another process copy arrays of an HDF5 file to `.npy` files, and map these.
 
-    The HDF5 library runs for ever on some damaged files (tests/fixtures/endless.h5), and crashes on
-    others: in a process that can be ended, with a limit of time and memory, that harms nobody.
+    On damaged files the library crashes, or runs for ever (tests/fixtures/endless.h5).
     """
     folder, command = tempfile.mkdtemp(prefix="mindist-hdf5-"), [sys.executable, str(HDF5_PROGRAM)]
 

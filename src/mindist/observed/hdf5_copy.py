@@ -6,8 +6,6 @@ that it starts quickly. A file may name other files, and filters to load as shar
 hard links are followed, and only filters run that every HDF5 library has built in.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

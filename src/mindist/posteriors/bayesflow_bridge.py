@@ -33,9 +33,8 @@ KIND = "BayesFlowPosterior"
 MAX_NUMBERS = 2**22  # of datasets given to a summary network at once: 16 MB in float32
 
 
+# The density of a trained approximator, given what its inference network is conditioned on.
 class BayesFlowDensity(Density):
-    """The density of a trained approximator, given what its inference network is conditioned on."""
-
     def __init__(self, approximator: Any) -> None:
         super().__init__()
         self.approximator = approximator
@@ -217,8 +216,7 @@ def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
         posterior: What `RobustPosterior` takes, with or without a summary network.
     """
     approximator = trained(posterior)
-    weights = (variable.value.detach().clone() for variable in approximator.weights)
-    tensors = {f"weight.{i}": value for i, value in enumerate(weights)}
+    tensors = {f"weight.{i}": weight.value for i, weight in enumerate(approximator.weights)}
     for kind, shape in input_shapes(approximator).items():  # one row of each, at the mean
         mean = standardised(approximator, kind, torch.zeros(1, *shape[1:]), forward=False)
         rows = approximator.adapter({kind: _array(mean)}, inverse=True)

@@ -52,9 +52,7 @@ class Density(Component):
 
 
 @dataclass(frozen=True)
-class PlainBackend:
-    """A posterior of one density; parameters have names where the library has them."""
-
+class PlainBackend:  # a posterior of one density; parameters have names where the library has them
     density: Density
     condition_shape: torch.Size
     num_parameters: int
@@ -214,9 +212,8 @@ def _tensor(value: Any, like: Tensor, shape: tuple[int | None, ...], name: str) 
     return result
 
 
+# The density of a network; `conditional` maps `(B, d_s)` to a distribution `(B, d_theta)`.
 class FlowDensity(Density):
-    """The density of a network; `conditional` maps `(B, d_s)` to a distribution `(B, d_theta)`."""
-
     def __init__(self, net: nn.Module, conditional: Callable[[Tensor], Any]) -> None:
         super().__init__(net=net)
         self.conditional = conditional
@@ -273,9 +270,7 @@ def save_weights(path: str | os.PathLike[str], net: nn.Module) -> None:
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"net: expected a torch module, got {type(net).__name__}.")
-    # Two names may share their memory, which safetensors refuses.
-    tensors = {name: value.clone() for name, value in net.state_dict().items()}
-    storage.write_artefact(path, KIND, {"network": type(net).__name__}, tensors)
+    storage.write_artefact(path, KIND, {"network": type(net).__name__}, net.state_dict())
 
 
 def load_weights(path: str | os.PathLike[str], net: Net) -> Net:

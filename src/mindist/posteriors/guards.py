@@ -27,10 +27,7 @@ if hasattr(os, "register_at_fork"):  # a forked process finds the lock free
 
 @contextmanager
 def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[None]:
-    """Take a turn; with a seed, borrow torch's global generators, freshly seeded, and restore them.
-
-    Libraries such as sbi draw from these and take no other.
-    """
+    """Take a turn; with a seed, borrow torch's global generators, freshly seeded."""
     with _turn[0]:
         if seed is None:
             yield
@@ -49,9 +46,8 @@ def seeded(seed: int | None, device: torch.device | None = None) -> Iterator[Non
 def seed_for_others() -> Iterator[int]:
     """Yield a seed, decided by torch's global generator, for code that does not draw from it.
 
-    Right after `torch.manual_seed(n)` or `seeded(n)` it is n itself, so that a library which takes
-    seeds gives what it would give for n; later it is drawn. NumPy's global generator is seeded with
-    it too, and restored. Torch's moves on where nobody drew from it: the next seed is another.
+    Right after `torch.manual_seed(n)` or `seeded(n)` it is n itself; later it is drawn. NumPy's
+    global generator is seeded too. Torch's moves on where nobody drew from it.
     """
     state = torch.get_rng_state()
     fresh = torch.Generator().manual_seed(torch.initial_seed())

@@ -9,8 +9,6 @@ as if there were no others. Results are remembered by the content of what they w
 so that none can outlive an input that was changed in place.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import threading
@@ -40,7 +38,7 @@ class Conditions:
     around: Tensor  # the summaries to average over, (B, J, d_s)
 
     @classmethod
-    def certain(cls, s: Tensor) -> Conditions:
+    def certain(cls, s: Tensor) -> "Conditions":
         """Make conditions of one summary for each dataset and no more."""
         none = torch.zeros(len(s), dtype=torch.bool, device=s.device)
         return cls(s, none, s[:, None][:, :0])
@@ -48,13 +46,12 @@ class Conditions:
     def __len__(self) -> int:
         return len(self.s)
 
-    def __getitem__(self, which: Tensor) -> Conditions:
+    def __getitem__(self, which: Tensor) -> "Conditions":
         return Conditions(self.s[which], self.uncertain[which], self.around[which])
 
 
+# One density, averaged over J summaries, in one row `(J * d_s,)` for each dataset.
 class AveragedComponent:
-    """One density, averaged over J summaries, in one row `(J * d_s,)` for each dataset."""
-
     def __init__(self, component: Component, num: int) -> None:
         self.component, self.num = component, num
         self.weight, self.bounded = component.weight, component.bounded
@@ -91,9 +88,8 @@ def digest(x: Tensor) -> bytes:
     return content.digest()
 
 
+# The most recently used results, for any number of threads; empty after pickling.
 class Recent(Generic[Value]):
-    """The most recently used results, for any number of threads; empty after pickling."""
-
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self._values: OrderedDict[Hashable, Value] = OrderedDict()  # the last used at the end
@@ -120,13 +116,12 @@ class Recent(Generic[Value]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __reduce__(self) -> tuple[type[Recent[Value]], tuple[int]]:
+    def __reduce__(self) -> "tuple[type[Recent[Value]], tuple[int]]":
         return type(self), (self.capacity,)
 
 
+# Queries of a posterior at `Conditions`, each with an end: `max_draws` for each sample.
 class Queries:
-    """Queries of a posterior at `Conditions`, each with an end: `max_draws` for each sample."""
-
     def __init__(self, backend: Backend, max_draws: int) -> None:
         checks.positive(max_draws, "max_draws_per_sample")
         if len(backend.condition_shape) != 1:

@@ -13,10 +13,6 @@ An adapted summary is less certain than a summary of clean data. What it is unce
     \approx \int p(\theta \mid s)\, N(s; s^\star, U)\, ds , \quad J = 32 .
 """
 
-from __future__ import annotations
-
-import importlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -113,7 +109,7 @@ class RobustPosterior:
     def default_x(self, x: Array | None) -> None:
         self.set_default_x(x)
 
-    def set_default_x(self, x: Array | None) -> RobustPosterior:
+    def set_default_x(self, x: Array | None) -> "RobustPosterior":
         """Set the observed dataset `(N, *event)` to use where none is given, and return self."""
         self._default_x = None if x is None else checks.as_tensor(x, "x")
         return self
@@ -326,7 +322,8 @@ class RobustPosterior:
             at: `"observed"` asks at the summaries as observed, not as adapted.
             seed: Of all draws.
         """
-        arviz, xarray, num = _need("arviz"), _need("xarray"), self.num_parameters
+        arviz, xarray = (checks.need("ArviZ data", "arviz", name) for name in ("arviz", "xarray"))
+        num = self.num_parameters
         checks.positive(num_samples, "num_samples")
         checks.choice(at, ("adapted", "observed"), "at")
         own = self.parameter_names if names is None else names
@@ -374,7 +371,7 @@ class RobustPosterior:
             sets[name] = plain.assign_coords({d: range(n) for d, n in plain.sizes.items()})
         return arviz.InferenceData(**sets)
 
-    def to(self, device: str | torch.device) -> RobustPosterior:
+    def to(self, device: str | torch.device) -> "RobustPosterior":
         """Move the posterior, the estimator and the default dataset to a device; return self."""
         device = checks.device(device)
         self.queries.to(device)
@@ -435,18 +432,6 @@ def _draws(values: Tensor, dims: tuple[str, ...]) -> tuple[tuple[str, ...], Any]
     return ("chain", "draw", *dims), np.asarray(values.detach().cpu())[None]
 
 
-def _need(name: str) -> Any:
-    """Import a library, without ArviZ's daily notice, or say which extra has it."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "\nArviZ is undergoing", FutureWarning)
-            return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"ArviZ data need {error.name}. Install it with: pip install 'mindist[arviz]'"
-        ) from error
-
-
 def example_summary(mds: Any) -> Tensor | None:
     """Return one simulated summary `(1, d_s)`, or None before the fit."""
     fitted = getattr(mds, "fitted_", None)
@@ -457,9 +442,8 @@ def _optional_flag(value: bool | None, name: str) -> bool | None:
     return None if value is None else checks.flag(value, name)
 
 
+# `MinimumDistance.adapt`, remembered by content while the fit and the settings last.
 class Adaptations:
-    """`MinimumDistance.adapt`, remembered by content while the fit and the settings last."""
-
     def __init__(self, mds: MinimumDistance) -> None:
         self.mds = mds
         self._state: tuple[Any, ...] = ()  # what the remembered were computed with

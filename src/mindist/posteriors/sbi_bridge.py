@@ -7,8 +7,6 @@ An NPE trained jointly with an embedding net is :math:`q_\psi(\theta \mid f_\phi
 `split_embedding` cuts it at the summary :math:`s = f_\phi(x_{1:N})` (Section 3 of the paper).
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable, Hashable, Iterator
@@ -60,9 +58,8 @@ class DirectComponent(_PriorSupport):
         return self.posterior.posterior_estimator.eval().log_prob(theta, condition=s)
 
 
+# The density of NPE-PFN with the simulations nearest to each summary as its context.
 class FilteredComponent(DirectComponent):
-    """The density of NPE-PFN with the simulations nearest to each summary as its context."""
-
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         parts = []
         for one in s.split(1):
@@ -78,9 +75,8 @@ class FilteredComponent(DirectComponent):
         return torch.cat(log_q, dim=1)
 
 
+# The density to which a score or flow-matching network (NPSE, FMPE) transports noise.
 class VectorFieldComponent(_PriorSupport):
-    """The density to which a score or flow-matching network (NPSE, FMPE) transports noise."""
-
     corrects_leakage = False
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
@@ -112,9 +108,7 @@ class VectorFieldComponent(_PriorSupport):
         return twin
 
 
-class SbiBackend:
-    """An sbi posterior over summaries, which is read, never changed, except by `to`."""
-
+class SbiBackend:  # an sbi posterior over summaries, which is read, never changed, except by `to`
     def __init__(self, posterior: Any, example: Tensor | None = None) -> None:
         self.posterior, self.components = posterior, _components(posterior, 1.0)
         self.condition_shape = torch.Size(self._estimators[0].condition_shape)
@@ -231,7 +225,7 @@ class EmbeddingSummary(nn.Module):
         with torch.no_grad():
             self.dim = int(self.net(like.new_zeros((1, *condition_shape))).shape[-1])
 
-    def train(self, mode: bool = True) -> EmbeddingSummary:
+    def train(self, mode: bool = True) -> "EmbeddingSummary":
         """Stay in evaluation mode: a summary has to be the same function every time."""
         super().train(False)
         return self

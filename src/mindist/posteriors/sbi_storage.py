@@ -69,8 +69,7 @@ def save_posterior(
         config["summary"] = {"condition_shape": shape, "fixed_size": fixed}
         config["summary"]["standardised"] = standardised(summary.net)
         tensors |= {f"summary.{name}": value for name, value in summary.net.state_dict().items()}
-    # Two names may share their memory (nflows' permutations do), which safetensors refuses.
-    storage.write_artefact(path, KIND, config, {name: v.clone() for name, v in tensors.items()})
+    storage.write_artefact(path, KIND, config, tensors)
 
 
 def load_posterior(

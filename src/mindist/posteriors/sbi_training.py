@@ -38,9 +38,8 @@ SAMPLE_BYTES = 2**26  # of a bank's data, from which sbi builds a network
 NUM_PRIOR_DRAWS = 1_000  # for a prior's mean and standard deviation, which need not be exact
 
 
+# A tracker of training statistics that drops them; sbi's default makes a folder for them.
 class NoTracker:
-    """A tracker of training statistics that drops them; sbi's default makes a folder for them."""
-
     log_dir = None
     log_metric = log_metrics = log_params = add_figure = flush = lambda *_, **__: None
 
@@ -125,9 +124,7 @@ def train_npe(
         return inference.build_posterior()
 
 
-class KeptData:
-    """The parameters and the data of a complete bank that kept its data, by number."""
-
+class KeptData:  # the parameters and the data of a complete bank that kept its data, by number
     def __init__(self, bank: StoredSimulations) -> None:
         self._theta, s = _parameters_and_summaries(bank)
         x: Any = bank.x
@@ -148,9 +145,8 @@ class KeptData:
         return self._theta[rows].float(), data if len(data) == len(rows) else data[rows - first]
 
 
+# A data loader as sbi asks for it: whole batches of parameters, data and prior masks.
 class BankLoader:
-    """A data loader as sbi asks for it: whole batches of parameters, data and prior masks."""
-
     def __init__(self, data: KeptData, rows: Tensor, batch_size: int, *, shuffle: bool) -> None:
         self._data, self._rows = data, rows
         self._order = torch.randperm if shuffle else torch.arange
@@ -175,9 +171,8 @@ class BankLoader:
             left = batch if len(chosen) < self.batch_size else ()
 
 
+# NPE whose batches come from a bank; sbi scales its network by the sample appended to it.
 class StreamedNPE(NPE):  # type: ignore[misc]  # sbi is not typed
-    """NPE whose batches come from a bank; sbi scales its network by the sample appended to it."""
-
     def __init__(self, kept: KeptData, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._kept = kept
@@ -217,9 +212,8 @@ def _parameters_and_summaries(bank: StoredSimulations) -> tuple[Tensor, Tensor]:
     return checks.as_tensor(bank.theta[:], "theta"), checks.as_tensor(bank.s[:], "s")
 
 
+# A prior of `mindist.simulate` that can only be drawn from; its support is the whole space.
 class FunctionPrior(Distribution):
-    """A prior of `mindist.simulate` that can only be drawn from; its support is the whole space."""
-
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012  (torch's own is like this)
     support = constraints.independent(constraints.real, 1)
     mean = stddev = torch.empty(0)  # by which sbi scales parameters

@@ -11,8 +11,6 @@ rate is too low to get there. Stopping depends on counts only: what was accepted
 draws. For log-probabilities :math:`Z(s)` is their acceptance rate.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,9 +38,7 @@ MIN_ACCEPTED = 100  # which make Z(s) known to 10%, that is a log-probability to
 
 
 @dataclass(frozen=True)
-class Budget:
-    """How to draw and when to stop: the keywords of `RobustPosterior.sample`, and a clock."""
-
+class Budget:  # how to draw and when to stop: the keywords of `RobustPosterior.sample`, and a clock
     max_draws_per_sample: int
     batch_size: int = 10_000
     max_seconds: float | None = None
@@ -88,7 +84,7 @@ class Drawn:
         return self.samples.shape[0] == self.requested
 
     @classmethod
-    def joined(cls, parts: Sequence[Drawn], order: Tensor) -> Drawn:
+    def joined(cls, parts: "Sequence[Drawn]", order: Tensor) -> "Drawn":
         """Join outcomes about different datasets, and put these in the given order."""
         few, first = min(len(part.samples) for part in parts), parts[0]
         samples = torch.cat([part.samples[:few] for part in parts], dim=1)[:, order]
@@ -121,8 +117,7 @@ def draw_mixture(
 def draw_truncated(component: Component, s: Tensor, num_samples: int, budget: Budget) -> Drawn:
     """Draw until each summary of `(B, d_s)` has `num_samples` (> 0) accepted, or never will.
 
-    A dataset that has enough is not drawn for any more. The sizes of the batches follow sbi's, so
-    that for one dataset the same seed gives the same samples as sbi.
+    The sizes of batches follow sbi's: for one dataset the same seed gives the same samples.
     """
     num_datasets, max_draws = len(s), budget.max_draws(num_samples)
     accepted = torch.zeros(num_datasets, dtype=torch.long, device=s.device)
@@ -207,10 +202,9 @@ def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
     return num_draws, batch_size
 
 
+# An estimate of Z(s) for B datasets: draws inside the prior's support, and all, `(B,)`.
 @dataclass(frozen=True)
 class Leakage:
-    """An estimate of Z(s) for B datasets: draws inside the prior's support, and all, `(B,)`."""
-
     accepted: Tensor
     draws: Tensor
 
@@ -251,11 +245,7 @@ def log_prob_mixture(
     leakages: Sequence[Leakage | None],
     options: Mapping[str, Any],
 ) -> Tensor:
-    r"""Return :math:`\log \sum_i w_i q_i / Z_i`, `(S, B)`; -inf outside the prior's support.
-
-    Takes parameters `(S, B, d_theta)`, summaries `(B, d_s)`, and for each component Z(s), or None
-    to leave its density as it is.
-    """
+    r"""Return :math:`\log \sum_i w_i q_i / Z_i`, `(S, B)`; without Z where that is None."""
     terms = []
     for component, leakage in zip(components, leakages, strict=True):
         log_q = component.log_density(theta, s, **options)

@@ -79,9 +79,8 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
     return Watched(posterior, functools.partial(_test_argument, mds, given == "summary"))
 
 
+# A posterior whose queries are tested first; `test` takes the arguments of a call by name.
 class Watched:
-    """A posterior whose queries are tested first; `test` takes the arguments of a call by name."""
-
     def __init__(self, posterior: Any, test: Callable[[MutableMapping[str, Any]], None]) -> None:
         self.__dict__.update(watched_posterior=posterior, _test=test)
 

@@ -1,7 +1,5 @@
 """The evidence against a dataset: its summary among simulated ones, its distance, its scores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

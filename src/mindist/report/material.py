@@ -26,9 +26,7 @@ NOTHING = torch.empty(0)
 
 
 @dataclass(frozen=True)
-class Draws:
-    """Samples of one posterior, and data simulated from them if there is a simulator."""
-
+class Draws:  # samples of one posterior, and data simulated from them if there is a simulator
     theta: Tensor  # `(n, d_theta)`; n may be less than was asked for, or 0
     said: tuple[str, ...] = ()  # warnings meanwhile
     replicated: Tensor = NOTHING  # `(n, N, *event)`

@@ -246,9 +246,7 @@ WRITING = 0.05  # seconds for a chunk, on a disk of our own (docs/simulations.md
 PROCESS = 400e6  # bytes of a process that has imported torch and mindist, measured
 
 
-class Estimate(NamedTuple):
-    """Time, memory and disk that a bank is expected to take."""
-
+class Estimate(NamedTuple):  # Time, memory and disk that a bank is expected to take
     schema: Schema
     workers: int
     each: float  # seconds for one dataset in one process, measured

@@ -7,11 +7,8 @@ killed; loky has no time limits.) This is the only module that pickles, through 
 file.
 """
 
-from __future__ import annotations
-
 import atexit
 import faulthandler
-import importlib
 import inspect
 import os
 import random
@@ -22,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, NamedTuple, NoReturn
 
@@ -122,7 +119,7 @@ class Problem(NamedTuple):  # why a call of the simulator or the summary gave no
     error: str  # what was said
 
     @classmethod
-    def of(cls, error: BaseException, whose: str = "") -> Problem:
+    def of(cls, error: BaseException, whose: str = "") -> "Problem":
         return cls(RAISED, f"{whose}{type(error).__name__}: {error}"[:MAX_TEXT])
 
 
@@ -136,10 +133,9 @@ NAN = Problem(NOT_FINITE, "the data hold NaN or infinite values")
 Caller = Callable[[Any, int, int | None], Data | Problem]
 
 
+# A simulator and what is expected of it: N, and the shape of an observation if it is known.
 @dataclass(frozen=True)
 class Call:
-    """A simulator and what is expected of it: N, and the shape of an observation if it is known."""
-
     simulator: Callable[..., Any]
     n_obs: int
     event: tuple[int, ...] | None = None
@@ -168,8 +164,7 @@ def predict_data(
 ) -> tuple[Tensor, str]:
     """Simulate a dataset `(N, *event)` for each theta; return those made, and the first error.
 
-    The simulator is called with all rows or with one, as tensors or as NumPy arrays, whichever
-    works; from other streams than `seed` itself, with which theta may have been drawn.
+    Calls with all rows or with one, as tensors or arrays, whichever works; not from `seed` itself.
     """
     theta, call = theta.detach().cpu(), Call(simulator, shape[0], tuple(shape[1:]))
     # A batch of N or d_theta rows might be taken for one theta by chance: pad it.
@@ -193,17 +188,7 @@ def predict_data(
     return torch.stack(made) if made else torch.empty(0, *shape), error
 
 
-def need(name: str) -> Any:
-    """Import a library that only banks need, or say what to install."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        missing = error.name or name
-        old = missing == "zarr" and sys.version_info < (3, 11)
-        raise ImportError(
-            f"Simulation banks need {missing}. Install it with: pip install 'mindist[bank]'"
-            + " (Python 3.11 or newer)" * old
-        ) from error
+need = partial(checks.need, "Simulation banks", "bank")
 
 
 def pack(thing: Any) -> bytes:
@@ -244,12 +229,8 @@ def _controller() -> Any:
     return need("threadpoolctl").ThreadpoolController()
 
 
+# A simulator in a process of its own, with seconds for each simulation, B times for a batch.
 class LimitedCall:
-    """A simulator in a process of its own, with seconds for each simulation, B times for a batch.
-
-    It is forked from a nursery, with imports and one thread, in which no code of the user has run.
-    """
-
     def __init__(self, call: Call, limit: float) -> None:
         if os.name != "posix":
             said = "time_limit: expected None on this system, where processes have no alarms."
@@ -275,7 +256,7 @@ class LimitedCall:
             self._kill()  # what it still computes belongs to nobody
             raise
 
-    def _start(self) -> Connection[Any, Any]:
+    def _start(self) -> "Connection[Any, Any]":
         if self._pipe is not None:
             return self._pipe
         if self._nursery is None:
@@ -311,7 +292,7 @@ class LimitedCall:
 
 
 def _nursery() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start the process that forks others, and the socket to ask it for one."""
+    """Start a process that forks others, in which no code of the user runs, and a socket to it."""
     ours, theirs = socket.socketpair()
     # The path as it is here, however it came about: the other process may need all of it.
     path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -372,7 +353,7 @@ def main(handle: int) -> None:
             os.close(handles[0])
 
 
-def _serve(pipe: Connection[Any, Any]) -> None:
+def _serve(pipe: "Connection[Any, Any]") -> None:
 
     def ring(*_: object) -> NoReturn:
         raise TimeUp

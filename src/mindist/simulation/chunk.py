@@ -33,9 +33,7 @@ _alone = threading.Lock()  # of the global generators: a Dask worker may have se
 
 
 @dataclass(frozen=True)
-class Work:
-    """How every chunk of a bank is simulated: what a worker gets, once."""
-
+class Work:  # how every chunk of a bank is simulated: what a worker gets, once
     sources: Sources
     settings: Settings
     schema: Schema

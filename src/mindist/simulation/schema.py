@@ -1,7 +1,5 @@
 """The content of a bank, JSON that is checked when read: a checksum shows damage, not good will."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -59,18 +57,16 @@ class Settings:
             raise checks.wrong("time_limit", said, self.time_limit)
 
 
+# Shape (None for a size that only the array itself says), rows in a file, type of an array.
 class Layout(NamedTuple):
-    """Shape (None for a size that only the array itself says), rows in a file, type of an array."""
-
     shape: tuple[int | None, ...]
     chunk: int
     dtype: str
 
 
+# Shapes and types of one row of "theta", "s" and "x", as the first simulation showed them.
 @dataclass(frozen=True)
 class Schema:
-    """Shapes and types of one row of "theta", "s" and "x", as the first simulation showed them."""
-
     num: int
     chunk: int  # a unit of work and of storage; each has its own seed, so that it decides the bytes
     vectorised: bool
@@ -79,7 +75,7 @@ class Schema:
     dtypes: dict[str, str]
 
     @classmethod
-    def of_rows(cls, settings: Settings, rows: dict[str, NumPy], **how: bool) -> Schema:
+    def of_rows(cls, settings: Settings, rows: dict[str, NumPy], **how: bool) -> "Schema":
         """Return the schema of a bank whose rows are like these, with chunks of a fitting size."""
         each, asked = rows["x"].nbytes, settings.chunk
         fits = CHUNK_BYTES // max(each, EMBEDDING_BYTES)

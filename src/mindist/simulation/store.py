@@ -5,8 +5,6 @@ checksum of their own. Only the calling process writes, and only under its lock.
 arrays whose codecs are ours, and what a file says of its size is compared with the schema first.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -147,10 +145,7 @@ def _unfit(file: Path, size: int) -> str:
 
 
 def frame_size(head: bytes) -> int | None:
-    """Return how many bytes zstd data say that they are decompressed; None if they do not say.
-
-    Section 3.1.1.1 of RFC 8878: flags, a window unless it is one segment, a dictionary, the size.
-    """
+    """Return the decompressed bytes that zstd data claim, or None (RFC 8878, section 3.1.1.1)."""
     if head[:4] != ZSTD or len(head) < 6:
         return None
     flags = head[4]
@@ -178,9 +173,7 @@ def _create_rows(folder: Path, layout: Layout) -> None:
     _create(folder, shape, dtype, **options, chunk_key_encoding=names, config=config)
 
 
-class Store:
-    """A bank on disk, complete or not, to be read."""
-
+class Store:  # a bank on disk, complete or not, to be read
     mode = "r"
 
     def __init__(self, path: Path) -> None:
@@ -316,7 +309,7 @@ class SimulationBank:
         self.path, self._store = store.path, store
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> SimulationBank:
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = False) -> "SimulationBank":
         """Open a bank, complete or not; compare sizes and, with `verify`, all checksums."""
         bank = cls(store := Store(Path(path)))
         for index, folder in store.chunk_folders():
@@ -433,7 +426,7 @@ class Writer(Store):
     mode = "r+"
 
     @classmethod
-    def create(cls, path: Path, header: dict[str, Any], schema: dict[str, Any]) -> Writer:
+    def create(cls, path: Path, header: dict[str, Any], schema: dict[str, Any]) -> "Writer":
         """Make an empty bank; its header comes last, so that it is there whole or not at all."""
         facts = {"kind": KIND, "format_version": FORMAT_VERSION, "created": now()}
         header = {**facts, **header, "schema": schema}

@@ -5,8 +5,6 @@ r"""The Gaussian location task (appendix "Gaussian Task").
     \theta \mid x_{1:N} \sim \mathcal{N}_d\left(\frac{N}{N+1} \bar x, \frac{1}{N+1} I\right) .
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -93,13 +91,13 @@ Gaussian location
         sign = 2.0 * torch.randint(2, (*x.shape[:2], 1), generator=generator) - 1
         return torch.where(replaced[..., None], (delta * sign).to(x.dtype), x)
 
-    def posterior(self, x: Tensor) -> Independent[Normal]:
+    def posterior(self, x: Tensor) -> "Independent[Normal]":
         """Return the exact posterior given datasets `(B, N, d)`, a batch of B distributions."""
         return self.posterior_given_mean(x.mean(1), x.shape[1])
 
     def posterior_given_mean(
         self, s: Tensor, num_observations: int | None = None
-    ) -> Independent[Normal]:
+    ) -> "Independent[Normal]":
         """Return the exact posterior given sample means `(B, d)` of N observations."""
         n = self.num_obs if num_observations is None else num_observations
         return Independent(Normal(s * n / (n + 1), torch.full_like(s, (n + 1) ** -0.5)), 1)

@@ -12,8 +12,6 @@ An observation is a trajectory of T values, the first of which is :math:`X_0`; c
 replaces trajectories by ones that explode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -74,7 +72,7 @@ Ornstein-Uhlenbeck process
         return (self.num_times,)
 
     @property
-    def prior(self) -> Independent[Uniform]:
+    def prior(self) -> "Independent[Uniform]":
         return Independent(Uniform(LOW, HIGH), 1)
 
     def sample_prior(self, num: int, generator: torch.Generator) -> Tensor:

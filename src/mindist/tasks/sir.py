@@ -39,9 +39,8 @@ BLOCK = 20_000  # trajectories stepped at once: what one step touches stays in t
 THREADED = 2**15  # values from which on torch splits an operation between threads
 
 
+# Constrain vectors (beta, gamma) to 0 < gamma < beta < 0.5.
 class InTriangle(constraints.Constraint):
-    """Constrain vectors (beta, gamma) to 0 < gamma < beta < 0.5."""
-
     event_dim = 1
 
     def check(self, value: Tensor) -> Tensor:
@@ -105,9 +104,8 @@ class UniformTriangle(Distribution):
         return torch.where(self.support.check(value), math.log(2 / BOUND**2), -math.inf)
 
 
+# The inverse hyperbolic sine as a layer, a logarithm for large values of either sign.
 class Asinh(nn.Module):
-    """The inverse hyperbolic sine as a layer, a logarithm for large values of either sign."""
-
     forward = staticmethod(torch.asinh)
 
 

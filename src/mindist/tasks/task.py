@@ -102,9 +102,8 @@ class Task(Protocol):
 class SetNetwork(nn.Module):
     r"""A permutation-invariant network :math:`f(x_{1:N}) = \rho(\frac1N \sum_n \phi(x_n))`.
 
-    An `encoder`, if given, takes observations `(..., *event)` to `(..., inputs)` before
-    :math:`\phi`; both networks have layers of `width` units. Reference: Zaheer et al., Deep Sets,
-    NeurIPS 2017.
+    An `encoder`, if given, takes observations `(..., *event)` to `(..., inputs)` first. Reference:
+    Zaheer et al., Deep Sets, NeurIPS 2017.
     """
 
     def __init__(
@@ -123,10 +122,7 @@ class SetNetwork(nn.Module):
 
 
 def lag_correlation(before: Tensor, after: Tensor) -> Tensor:
-    """Return Pearson's correlation over the last axis of values with those one step later.
-
-    Where either is constant, nothing changes from one step to the next, and the result is 1.
-    """
+    """Return Pearson's correlation over the last axis; 1 where either is constant."""
     a = before - before.mean(-1, keepdim=True)
     b = after - after.mean(-1, keepdim=True)
     scale = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
