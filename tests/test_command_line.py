@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from mindist import SimulationBank
 from mindist.cli import app
-from mindist.cli.artefacts import noted
 from mindist.cli.errors import CommandError, extra
+from mindist.cli.options import noted
 from mindist.cli.output import print_verdicts, write_table
 
 MODEL = """

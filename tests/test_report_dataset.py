@@ -16,10 +16,9 @@ from mindist.report import (
     plot_summary_pairs,
     write_report,
 )
-from mindist.report.material import predictive_p_value
 from mindist.report.page import duration, number, plus_minus, share
 from mindist.report.style import plain
-from mindist.report.write import STATISTICS, hold_all
+from mindist.report.write import STATISTICS, hold_all, predictive_p_value
 from mindist.result import Status
 from mindist.simulation.calls import predict_data
 from page_reader import read

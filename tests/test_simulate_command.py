@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import mindist
 from mindist.cli import app
-from mindist.cli.artefacts import load_user_code
+from mindist.cli.options import load_user_code
 
 MODEL = """
     import helper_of_model

@@ -160,8 +160,7 @@ def as_tensor(value: Any, name: str) -> Tensor:
         value = torch.from_numpy(np.require(value, requirements=["C", "W"]))
     if not isinstance(value, Tensor):
         then = f"Wrap it, for example with torch.as_tensor({name})."
-        said = "a torch tensor or a NumPy array"
-        raise wrong(name, said, type(value).__name__, then, TypeError)
+        raise wrong(name, "a torch tensor or a NumPy array", type(value).__name__, then, TypeError)
     if value.is_complex():
         then = "Pass real and imaginary parts as two coordinates."
         raise wrong(name, "real numbers", value.dtype, then, TypeError)
@@ -177,16 +176,14 @@ def _several(x: Tensor, name: str) -> None:
     if x.shape[1] < 2:
         got = "a single observation" if x.shape[1] else "an empty dataset"
         then = "A distance between distributions needs several exchangeable observations in each."
-        said = "datasets with at least 2 observations"
-        raise wrong(name, said, f"{got} ({_shape(x)})", then)
+        raise wrong(name, "datasets with at least 2 observations", f"{got} ({_shape(x)})", then)
 
 
 def simulations(x: Tensor, name: str = "x") -> Tensor:
     """Return simulated datasets `(M, N, *event)` with at least 2 observations each."""
     if x.dim() < 2:
         then = "Stack the simulated datasets along a first axis."
-        said = "simulated datasets of shape (M, N, *event)"
-        raise wrong(name, said, _shape(x), then)
+        raise wrong(name, "simulated datasets of shape (M, N, *event)", _shape(x), then)
     _several(x, name)
     if x.shape[0] and not x[0].numel():
         raise wrong(name, "observations with at least one element", _shape(x))
@@ -224,8 +221,7 @@ def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:
     if x.dim() != len(event) + 2 or tuple(x.shape[2:]) != event or not x.shape[1]:
         axes = ", ".join(map(str, ("B", "N", *event)))
         then = f"One dataset is {name}[None], a batch of one."
-        said = f"datasets of shape ({axes}) with N at least 1"
-        raise wrong(name, said, _shape(x), then)
+        raise wrong(name, f"datasets of shape ({axes}) with N at least 1", _shape(x), then)
     return x
 
 
@@ -264,14 +260,12 @@ def finite_rows(x: Tensor) -> Tensor:
     return finite
 
 
-def summaries(
-    value: Any, num_datasets: int, dim: int | None = None, name: str = "summary"
-) -> Tensor:
+def summaries(value: Any, num: int, dim: int | None = None, name: str = "summary") -> Tensor:
     """Return what a summary function returned, as `(B, d_s)`."""
     if isinstance(value, float | int | np.generic):  # such as x.mean(), of an array
         value = np.asarray(value)
     s = as_tensor(value, f"{name} (its result)").detach()
-    shape, num = tuple(s.shape), num_datasets
+    shape = tuple(s.shape)
     if len(shape) != 2 or shape[0] != num or not shape[1] or dim not in (None, shape[1]):
         said = f"summaries of shape ({num}, {'d_s' if dim is None else dim}) for {num} datasets"
         then = (

@@ -20,6 +20,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from mindist.protocols import State
+
 JSON_NAME, TENSORS_NAME = "mindist.json", "tensors.safetensors"
 FORMAT_VERSION = 1
 MAX_JSON_BYTES = 2**24  # a fitted estimator's is some 5 KB
@@ -110,9 +112,8 @@ def write_artefact(
     target = Path(os.path.realpath(path))  # a link stays, and what it points to is replaced
     empty = target.is_dir() and not any(target.iterdir())
     if target.exists() and not empty and not (target / JSON_NAME).is_file():
-        raise FileExistsError(
-            f"path: {target} exists and is not a mindist artefact. Choose a new or empty folder."
-        )
+        said = f"path: {target} exists and is not a mindist artefact."
+        raise FileExistsError(f"{said} Choose a new or empty folder.")
     with whole_folder(target) as scratch:
         # Copies: parts may share memory, which a file of tensors does not.
         contiguous = {
@@ -126,9 +127,7 @@ def write_artefact(
         (scratch / JSON_NAME).write_text(text, encoding="utf-8")
 
 
-def read_artefact(
-    path: str | os.PathLike[str], kind: str
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_artefact(path: str | os.PathLike[str], kind: str) -> State:
     """Read what `write_artefact` wrote, after checking its version and checksums."""
     folder = Path(path)
     if not (folder / JSON_NAME).is_file():

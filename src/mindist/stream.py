@@ -149,8 +149,7 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
                 self._adapt_group(window, indices[:half], found)
                 self._adapt_group(window, indices[half:], found)
             else:
-                message = f"{type(error).__name__}: {error}"
-                self._failures.append(StreamFailure(indices[0], message))
+                self._failures.append(StreamFailure(indices[0], f"{type(error).__name__}: {error}"))
             return
         found |= {index: results[row] for row, index in enumerate(indices)}
 

@@ -20,12 +20,11 @@ from typer import Option
 from typer.core import TyperGroup
 
 import mindist
-from mindist.cli.check import adapt, check
+from mindist.cli.check import adapt, check, report, sample
 from mindist.cli.errors import UsageError, extra, spoken
 from mindist.cli.fit import fit, simulate, train
 from mindist.cli.options import Json, Seed
 from mindist.cli.output import print_json, say
-from mindist.cli.sample import report, sample
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
 

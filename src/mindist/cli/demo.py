@@ -35,9 +35,7 @@ class Methods:
     default: RobustPosterior
 
 
-def train(
-    task: GaussianTask, sizes: Sizes, *, seed: int = 0, tell: Callable[[str], None] | None = None
-) -> Methods:
+def train(task: GaussianTask, sizes: Sizes, *, seed: int = 0, tell: Any = None) -> Methods:
     """Simulate, train the posterior, fit both presets; tell what is done."""
     generator = torch.Generator().manual_seed(SEEDS * seed)
     theta = task.sample_prior(sizes.simulations, generator)

@@ -11,7 +11,8 @@ from typer import Argument, Option
 
 import mindist
 from mindist.cli import options
-from mindist.cli.artefacts import (
+from mindist.cli.errors import UsageError, check_choice, extra, interruptible
+from mindist.cli.options import (
     SELFTEST,
     load_prior,
     load_user_code,
@@ -19,7 +20,6 @@ from mindist.cli.artefacts import (
     open_bank,
     write_note,
 )
-from mindist.cli.errors import UsageError, check_choice, extra, interruptible
 from mindist.cli.output import number, on_terminal, say, tell, waiting
 
 A_SIMULATOR = "One theta to a dataset (N, ...)."

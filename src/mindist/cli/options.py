@@ -1,11 +1,23 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and what they name: code, folders, files.
 
+Beside an artefact a command leaves a note, `command.json`, of what the user typed. It is text for
+messages such as "it was fitted with --summary model.py:summary": nothing in it is ever executed.
+"""
+
+import importlib
+import json
+import sys
+from contextlib import suppress
+from functools import cache, reduce
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from mindist.cli.errors import UsageError
+import mindist
+from mindist.cli.errors import USER_FILES, CommandError, UsageError, extra
+from mindist.cli.output import say, waiting
 
 NAME = "FILE.py:NAME"
 
@@ -47,17 +59,170 @@ DOCUMENT = "Print one JSON document to stdout, and all else to stderr."
 Json = Annotated[bool, Option("--json", help=DOCUMENT)]
 
 
-def read_data(
-    path: Path, mds: Any, columns: str | None, dataset: str | None, key: str | None, missing: str
-) -> Any:
-    from mindist.observed import read_observed
-
-    if not path.exists():
-        raise UsageError(f"DATA: there is no file {path}.")
-    names = None if columns is None else split(columns)
-    told: dict[str, Any] = {"columns": names, "dataset": dataset, "key": key, "missing": missing}
-    return read_observed(path, event_shape=mds.event_shape, **told)
-
-
 def split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",")]
+
+
+NOTE, SELFTEST = "command.json", "selftest.json"
+WRITERS = {"MinimumDistance": "mindist fit", "NeuralPosterior": "mindist train"}
+MAX_TEXT = 200  # characters of a note that are shown
+POSTERIORS = "a folder that `mindist train` wrote, file.py:name, or a pickle of sbi's with --trust"
+
+
+def write_note(folder: Path, file: str = NOTE, **words: Any) -> None:
+    from mindist.storage import write_whole
+
+    write_whole(folder / file, (json.dumps(words, indent=2) + "\n").encode())
+
+
+def noted(folder: Path, option: str) -> str | None:
+    """Return what was typed for an option: short and printable, for anybody may have written it."""
+    from mindist.storage import read_json
+
+    try:
+        words = read_json(folder / NOTE)
+    except (OSError, ValueError):
+        return None
+    text = words.get(option) if isinstance(words, dict) else None
+    return text[:MAX_TEXT] if isinstance(text, str) and text.isprintable() else None
+
+
+def open_bank(folder: Path) -> Any:
+    if not folder.exists():
+        raise UsageError(f"BANK: there is no folder {folder}. `mindist simulate` makes one.")
+    if not (folder / "zarr.json").is_file():
+        raise UsageError(f"BANK: {folder} is not a bank that `mindist simulate` wrote.")
+    bank = mindist.SimulationBank.open(folder)
+    if not bank.complete:
+        then = "Run the `mindist simulate` that began it again; it goes on where it stopped."
+        raise CommandError(f"BANK: {folder} is not complete: {bank.report()} {then}")
+    return bank
+
+
+def load_data(folder: Path, path: Path, *told: Any, seed: int | None = None) -> tuple[Any, Any]:
+    """Load a fitted `MinimumDistance`, with another level or seed where given, and data for it."""
+    from mindist.storage import read_json
+
+    summary, columns, dataset, key, missing, alpha = told  # the options, as the commands have them
+    with waiting("Loading"):
+        check_artefact(folder, "MDS", "mindist fit")
+        name = need_summary(summary, noted(folder, "summary"), folder)
+        mds = mindist.MinimumDistance.load(folder, load_user_code(name, "--summary"))
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            # what `mindist fit --selftest` left, if it is there and whole
+            mds.selftest_ = mindist.SelfTest.from_dict(read_json(folder / SELFTEST))
+        mds.alpha = mds.alpha if alpha is None else alpha
+        mds.seed = mds.seed if seed is None else seed
+        if not path.exists():
+            raise UsageError(f"DATA: there is no file {path}.")
+        how: Any = {"columns": columns and split(columns), "dataset": dataset, "key": key}
+        return mds, mindist.read_observed(path, event_shape=mds.event_shape, missing=missing, **how)
+
+
+def check_artefact(folder: Path, argument: str, command: str) -> None:
+    from mindist.storage import JSON_NAME, read_json
+
+    give = f"Give the folder that `{command}`"
+    if not folder.exists():
+        raise UsageError(f"{argument}: there is no folder {folder}. `{command}` makes one.")
+    if (folder / "zarr.json").is_file():
+        raise UsageError(f"{argument}: {folder} is a bank of simulations. {give} made of it.")
+    if not (folder / JSON_NAME).is_file():
+        raise UsageError(f"{argument}: {folder} is not a folder that `{command}` wrote.")
+    header = read_json(folder / JSON_NAME)  # loading the rest finds out whether it is true
+    writer = WRITERS.get(str(header.get("kind"))) if isinstance(header, dict) else None
+    if writer not in (None, command):
+        raise UsageError(f"{argument}: {folder} was written by `{writer}`. {give} wrote.")
+
+
+def need_summary(summary: str | None, known: str | None = None, folder: Path | None = None) -> str:
+    """Return the name of the summary function, or raise an error that says which it was."""
+    if summary is not None:
+        return summary
+    hint = f" {folder} was made with --summary {known}." if known else ""
+    raise UsageError(f"Name the summary function: --summary file.py:name.{hint}")
+
+
+def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> Any:
+    """Load a posterior over summaries: a folder (with its prior), Python code, or a pickle."""
+    if posterior is None:
+        raise UsageError(f"Name the posterior: --posterior, {POSTERIORS}.")
+    path = Path(posterior)
+    if path.is_dir():
+        check_artefact(path, "--posterior", "mindist train")
+        if prior is None:
+            known = noted(path, "prior")
+            hint = f" {path} was trained with --prior {known}." if known else ""
+            raise UsageError(f"Name the prior of the posterior: --prior file.py:name.{hint}")
+        loaded = load_prior(prior)
+        with extra("sbi"):
+            from mindist.posteriors import sbi_storage
+        return sbi_storage.load_posterior(path, loaded)[0]
+    if path.is_file() and not trust:
+        raise UsageError(
+            f"--posterior: {path} is a pickle, and to load one is to run the program in it: "
+            "whoever wrote the file can do with it all that you can do on this machine. If you "
+            "made it yourself, or trust whoever did and the way it came, add --trust."
+        )
+    if path.is_file():
+        from mindist.posteriors import load_pickled_posterior
+
+        return load_pickled_posterior(path, trust=True)
+    if ":" in posterior:
+        return load_user_code(posterior, "--posterior")
+    raise UsageError(f"--posterior: expected {POSTERIORS}; there is no {posterior}.")
+
+
+def load_prior(name: str) -> Any:
+    thing = load_user_code(name, "--prior")
+    with extra("sbi"):
+        from mindist.posteriors.sbi_training import as_distribution
+    prior, bounded = as_distribution(thing)
+    if not bounded:
+        say(
+            "Note: the prior is a function, of which the bounds are not known: posterior samples "
+            "are not cut off at them. A torch distribution as the prior would do that."
+        )
+    return prior
+
+
+def load_user_code(name: str, option: str) -> Any:
+    """Return the object called so, such as `model.py:task.simulate`; `option` is for messages."""
+    where, _, attribute = name.rpartition(":")
+    if not (where and attribute):
+        raise UsageError(f"{option}: expected module:attribute or file.py:attribute, got {name!r}.")
+    path = Path(where).expanduser().resolve()
+    if where.endswith(".py") and not path.is_file():
+        raise UsageError(f"{option}: there is no file {path}.")
+    module = _run(path) if where.endswith(".py") else _import(where, option)
+    if getattr(module, "__file__", None):
+        USER_FILES.add(Path(str(module.__file__)).resolve())
+    try:
+        return reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        own = [k for k, v in vars(module).items() if k[0] != "_" and not isinstance(v, ModuleType)]
+        known = f"It has {', '.join(sorted(own)[:20])}." if own else "It defines nothing."
+        raise UsageError(f"{option}: {where} has no {attribute!r}. {known}") from None
+
+
+@cache  # each is executed once: its parts may belong together
+def _run(path: Path) -> ModuleType:
+    # Not in sys.modules: its functions are pickled by value. Its neighbours can be imported.
+    module = ModuleType(f"{path.stem} (named on the command line)")
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    USER_FILES.add(path)
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), module.__dict__)
+    return module
+
+
+def _import(name: str, option: str) -> ModuleType:
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and what it imports is not
+        raise UsageError(f"{option}: no module named {name!r}; a file ends in .py.") from None

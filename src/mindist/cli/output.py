@@ -117,9 +117,8 @@ def check_suffix(path: Path | None, option: str, known: Sequence[str]) -> None:
     if path is None:
         return
     if path.suffix.lower() not in known:
-        raise UsageError(
-            f"{option}: expected a file whose name ends in {', '.join(known)}, got {path.name!r}."
-        )
+        said = f"a file whose name ends in {', '.join(known)}"
+        raise UsageError(f"{option}: expected {said}, got {path.name!r}.")
     if not path.parent.is_dir():
         raise UsageError(f"{option}: there is no folder {path.parent}. Make it first.")
 

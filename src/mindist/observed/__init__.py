@@ -64,9 +64,7 @@ def read_observed(
     if suffix in TABLES and key is not None:
         raise ValueError("key: expected None for a table. Choose its columns with columns=[...].")
     if suffix not in TABLES and (columns is not None or dataset is not None):
-        raise ValueError(
-            f"columns, dataset: expected None for {suffix} files, which are no tables."
-        )
+        raise ValueError(f"columns, dataset: expected None for {suffix}, which is no table.")
     source = READERS[suffix](Request(file, event, key, columns, dataset, max_bytes))
     observed = Observed.read(source, missing)
     if not sum(observed.lengths):

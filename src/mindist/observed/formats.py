@@ -391,8 +391,7 @@ def _arrays(
                     continue
                 # Chunks are decompressed once, if they are not too large.
                 size = math.prod(array.shape[1:]) * array.dtype.itemsize
-                chunk = (getattr(array, "chunks", None) or (1,))[0]
-                step = max(1, min(chunk, BLOCK_BYTES // size))
+                step = max(1, min((getattr(array, "chunks", None) or (1,))[0], BLOCK_BYTES // size))
                 for begin in range(0, array.shape[0], step):
                     yield from np.asarray(array[begin : begin + step])
 
@@ -418,8 +417,7 @@ def read_csv(request: Request) -> Source:
             options.autogenerate_column_names = bool([float(field) for field in first])
         kinds = {} if request.dataset is None else {request.dataset: string()}
         convert = csv.ConvertOptions(strings_can_be_null=True, column_types=kinds)
-        parse = csv.ParseOptions(delimiter=delimiter)
-        table = csv.read_csv(request.path, options, parse, convert)
+        table = csv.read_csv(request.path, options, csv.ParseOptions(delimiter=delimiter), convert)
         return _table(table.schema, table.select, request)
 
 

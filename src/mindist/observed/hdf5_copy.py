@@ -37,8 +37,7 @@ def main(path: str, folder: str, keys: list[str] | None, max_bytes: int) -> None
         limit(total)
         for key, array in wanted.items():
             target = f"{folder}/{list(arrays).index(key)}.npy"
-            copy = np.lib.format.open_memmap(target, "w+", array.dtype, array.shape)
-            array.read_direct(copy)
+            array.read_direct(np.lib.format.open_memmap(target, "w+", array.dtype, array.shape))
     json.dump(found, sys.stdout)
 
 

@@ -118,8 +118,7 @@ def bridge_of(posterior: Any) -> str | None:
     for package in packages(posterior):
         if package in BRIDGES:
             return BRIDGES[package]
-    sampled = callable(getattr(posterior, "sample", None))
-    return FLOWS if sampled or callable(posterior) else None
+    return FLOWS if callable(getattr(posterior, "sample", None)) or callable(posterior) else None
 
 
 def kind(thing: Any) -> str:

@@ -92,17 +92,14 @@ class BayesFlowDensity(Density):
 class LearnedSummary:
     r"""A copy of a trained summary network :math:`h`: datasets `(B, N, *event)` to `(B, d_s)`."""
 
-    def __init__(
-        self, approximator: Any, conditions: Callable[[Any], Mapping[str, Any]] | None = None
-    ) -> None:
+    def __init__(self, approximator: Any, conditions: Any = None) -> None:
         self.network = copy.deepcopy(approximator.summary_network)
         self.standardizer = copy.deepcopy(approximator.standardizer)
         self.adapter = copy.deepcopy(approximator.adapter)
         names = list(raw_widths(approximator, DATA))
         if conditions is None and len(names) != 1:
             said = f"a function from datasets to the summary variables {', '.join(names)}"
-            got = "None, and there is more than one of them"
-            raise checks.wrong("conditions", said, got)
+            raise checks.wrong("conditions", said, "None, and there is more than one of them")
         self.conditions = conditions or (lambda x: {names[0]: x})
 
     @torch.no_grad()

@@ -40,8 +40,7 @@ class Conditions:
     @classmethod
     def certain(cls, s: Tensor) -> "Conditions":
         """Make conditions of one summary for each dataset and no more."""
-        none = torch.zeros(len(s), dtype=torch.bool, device=s.device)
-        return cls(s, none, s[:, None][:, :0])
+        return cls(s, torch.zeros(len(s), dtype=torch.bool, device=s.device), s[:, None][:, :0])
 
     def __len__(self) -> int:
         return len(self.s)
@@ -167,8 +166,7 @@ class Queries:
             if shape.numel() and empty.any() and not timeout:
                 drawn = self._nearest(drawn, at, empty, budget)
         if not budget.reject and drawn.samples.numel():
-            inside = self.backend.components[0].in_support(drawn.samples)
-            share = 1 - inside.double().mean().item()
+            share = 1 - self.backend.components[0].in_support(drawn.samples).double().mean().item()
             if share > MANY_OUTSIDE:
                 checks.warn_user(
                     f"{share:.0%} of the samples lie outside the support of the prior, because "
@@ -252,11 +250,8 @@ class Queries:
             if isinstance(start, Tensor):
                 if start.dim() != 2 or start.shape[1] != dim or not len(start):
                     said = f"parameters of shape (n, {dim}) with n at least 1"
-                    got, then = (
-                        f"shape {tuple(start.shape)}",
-                        "One parameter vector is theta[None].",
-                    )
-                    raise checks.wrong("init_method", said, got, then)
+                    then = "One parameter vector is theta[None]."
+                    raise checks.wrong("init_method", said, f"shape {tuple(start.shape)}", then)
                 theta = start.to(s.device, s.dtype)
             else:
                 theta = s[:0]

@@ -352,8 +352,7 @@ class RobustPosterior:
             },
         }
         with suppress(NotImplementedError), torch.no_grad():  # some can only be sampled
-            log_prob = self.queries.log_prob(theta, conditions)
-            groups["sample_stats"] = {"lp": _draws(log_prob, first)}
+            groups["sample_stats"] = {"lp": _draws(self.queries.log_prob(theta, conditions), first)}
         if simulator is not None:
             seed = int(torch.randint(2**31, ())) if seed is None else seed
             shape = tuple(data.shape[len(first) :])
@@ -421,8 +420,7 @@ class RobustPosterior:
         theta = checks.as_tensor(theta, "theta").to(self.queries.backend.device, torch.float32)
         theta = theta[None] if theta.dim() == 1 else theta
         if theta.dim() == 0 or theta.shape[-1] != self.num_parameters:
-            said = f"shape (*, {self.num_parameters})"
-            raise checks.wrong("theta", said, tuple(theta.shape))
+            raise checks.wrong("theta", f"shape (*, {self.num_parameters})", tuple(theta.shape))
         return theta
 
 

@@ -97,20 +97,17 @@ def _counts(parts: Sequence[Drawn]) -> Iterable[Any]:
     return zip(*((part.obtained, part.accepted, part.draws) for part in parts), strict=True)
 
 
-def draw_mixture(
-    components: Sequence[Component], s: Tensor, num_samples: int, budget: Budget
-) -> Drawn:
+def draw_mixture(components: Sequence[Component], s: Tensor, num: int, budget: Budget) -> Drawn:
     """Draw from densities, each truncated on its own as in an sbi ensemble, one after the other."""
     if len(components) == 1:
-        return draw_truncated(components[0], s, num_samples, budget)
+        return draw_truncated(components[0], s, num, budget)
     weights = torch.tensor([component.weight for component in components])
-    chosen = torch.multinomial(weights, num_samples, replacement=True)
-    counts = chosen.bincount(minlength=len(components)).tolist()
-    pairs = zip(components, counts, strict=True)
-    parts = [draw_truncated(component, s, num, budget) for component, num in pairs if num]
+    chosen = torch.multinomial(weights, num, replacement=True)
+    pairs = zip(components, chosen.bincount(minlength=len(components)).tolist(), strict=True)
+    parts = [draw_truncated(component, s, count, budget) for component, count in pairs if count]
     samples = torch.cat([part.samples for part in parts])
     obtained, accepted, draws = (torch.stack(column).sum(0) for column in _counts(parts))
-    return Drawn(samples, num_samples, obtained, accepted, draws, len(components))
+    return Drawn(samples, num, obtained, accepted, draws, len(components))
 
 
 @torch.no_grad()
@@ -229,8 +226,7 @@ def estimate_leakage(component: Component, s: Tensor, num_draws: int, budget: Bu
     while len(active):
         wanted = num_draws if total < num_draws else max_draws
         size = min(budget.batch(len(active)), wanted - total)
-        theta = component.draw(size, s[active])
-        accepted[active] += component.in_support(theta).sum(0)
+        accepted[active] += component.in_support(component.draw(size, s[active])).sum(0)
         draws[active] += size
         total += size
         if total >= num_draws:

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -81,7 +81,7 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
 
 # A posterior whose queries are tested first; `test` takes the arguments of a call by name.
 class Watched:
-    def __init__(self, posterior: Any, test: Callable[[MutableMapping[str, Any]], None]) -> None:
+    def __init__(self, posterior: Any, test: Callable[[dict[str, Any]], None]) -> None:
         self.__dict__.update(watched_posterior=posterior, _test=test)
 
     def __getattr__(self, name: str) -> Any:
@@ -122,9 +122,7 @@ class Watched:
         return call
 
 
-def _test_argument(
-    mds: MinimumDistance, summarise: bool, arguments: MutableMapping[str, Any]
-) -> None:
+def _test_argument(mds: MinimumDistance, summarise: bool, arguments: dict[str, Any]) -> None:
     """Test the argument `x`, and put its summary in its place where that is what is asked for."""
     if arguments.get("x") is not None:
         s = _tested_summaries(mds, checks.as_tensor(arguments["x"], "x"), summarise)
@@ -133,10 +131,7 @@ def _test_argument(
 
 
 def _test_by_name(
-    mds: MinimumDistance,
-    summarised: str | None,
-    widths: Mapping[str, int],
-    arguments: MutableMapping[str, Any],
+    mds: MinimumDistance, summarised: str | None, widths: Any, arguments: dict[str, Any]
 ) -> None:
     """Test the data in BayesFlow's `conditions` or `data`; put summaries there if it has no net."""
     for argument in {"conditions", "data"} & set(arguments):

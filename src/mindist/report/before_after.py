@@ -1,6 +1,6 @@
 """Draw what adaptation changes: the posterior, and the summaries that the posterior predicts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,9 +57,7 @@ def plot_posteriors(
     return axes
 
 
-def plot_samples(
-    axes: Any, samples: Mapping[str, Any], theta: Any, names: Sequence[str], colours: Any
-) -> Any:
+def plot_samples(axes: Any, samples: Any, theta: Any, names: Sequence[str], colours: Any) -> Any:
     """Draw samples `(S, d_theta)` by label: histograms of one parameter, or clouds of two."""
     arrays = {label: np.asarray(drawn, dtype=float) for label, drawn in samples.items()}
     dim = next(iter(arrays.values())).shape[-1]

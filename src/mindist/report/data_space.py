@@ -122,9 +122,7 @@ def _series(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
     axes.set(xlabel="place in the series", ylabel="value")
 
 
-def _draw_each(
-    axes: Any, lines: Any, shown: Mapping[str, Any], styles: Any, usual: Any, mark: str
-) -> None:
+def _draw_each(axes: Any, lines: Any, shown: Any, styles: Any, usual: Any, mark: str) -> None:
     """Draw each observation as an artist of its own, with an id where `mark` is given."""
     for label, index in shown.items():
         for i in index:

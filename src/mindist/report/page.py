@@ -13,8 +13,8 @@ import math
 import platform
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import metadata
 from typing import Any, cast
 
@@ -29,6 +29,12 @@ INK, LINE, PAPER = "#1b1b1b", "#e4e4e4", "#ffffff"
 THEME = {INK: "--text", "#000000": "--text", "#555555": "--quiet", LINE: "--grid", PAPER: "--back"}
 THEME |= {"#d55e00": "--observed", "#0072b2": "--adapted"}
 THEME |= {"#bbbbbb": "--cloud", "#8a8a8a": "--cloud-strong"}
+# Figures are drawn in these colours, without a background.
+INKS = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+COLOURS: dict[str, Any] = dict.fromkeys(INKS, INK)
+COLOURS |= dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "none")
+COLOURS |= {"legend.facecolor": PAPER, "legend.edgecolor": LINE, "grid.color": LINE}
+COLOURS |= {"axes.titlelocation": "left", "axes.titleweight": "bold", "axes.titlesize": 11}
 
 
 def render(template: str, *packages: str, script: str = "", **values: Any) -> str:
@@ -50,8 +56,7 @@ def render(template: str, *packages: str, script: str = "", **values: Any) -> st
     if code:
         digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode("ascii")
         policy += f"; script-src 'sha256-{digest}'"
-    page = environment.get_template(template)
-    return page.render(policy=policy, script=Markup(code), **values)
+    return environment.get_template(template).render(policy=policy, script=Markup(code), **values)
 
 
 def inline_figure(
@@ -66,7 +71,9 @@ def inline_figure(
     **options: Any,
 ) -> Markup:
     """Return a figure as HTML: `draw` gets axes of a size in inches, or a square grid of them."""
-    with _colours_of_the_theme():
+    with figure_style(), matplotlib.rc_context(cast(Any, COLOURS)), warnings.catch_warnings():
+        # A letter of a name that the font lacks is drawn as a box; the page has it in words.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure, axes = new_grid(max(grid, 1), max(grid, 1), size)
         draw(axes if grid else axes[0, 0], *given, **options)
         if title is not None:
@@ -88,20 +95,6 @@ def inline_figure(
         svg = Markup(box).format(alt, svg)
     below = Markup("<figcaption>{}</figcaption>").format(caption) if caption else ""
     return Markup('<figure class="inline">{}{}</figure>').format(svg, below)
-
-
-@contextmanager
-def _colours_of_the_theme() -> Iterator[None]:
-    """Draw figures in the colours that `THEME` names, without a background."""
-    inks = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    settings: dict[str, Any] = dict.fromkeys(inks, INK)
-    settings |= {"axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none"}
-    settings |= {"legend.facecolor": PAPER, "legend.edgecolor": LINE, "grid.color": LINE}
-    settings |= {"axes.titlelocation": "left", "axes.titleweight": "bold", "axes.titlesize": 11}
-    with figure_style(), matplotlib.rc_context(cast(Any, settings)), warnings.catch_warnings():
-        # A letter of a name that the font lacks is drawn as a box; the page has it in words.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        yield
 
 
 def themed(svg: str, name: str, alt: str) -> Markup:

@@ -231,8 +231,7 @@ class _Build:
 
     def _make(self, path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Embed:
         own = self.mds.representation if callable(self.mds.representation) else None
-        record = Record(path / "embedding", config, tensors=tensors)
-        return Embedding.read(record, own).mean
+        return Embedding.read(Record(path / "embedding", config, tensors=tensors), own).mean
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
@@ -302,8 +301,7 @@ def estimate(
             break
         count = min(MAX_TIMED, num, max(4 * count, int(count * SECONDS / 2 / chunk.seconds)))
     dim, each, x = chunk.arrays["z_bar"].shape[1], chunk.seconds / count, schema.bytes_of("x")
-    busy = min(workers, schema.num_chunks)
-    seconds = num * each / busy + WRITING * schema.num_chunks
+    seconds = num * each / min(workers, schema.num_chunks) + WRITING * schema.num_chunks
     kept = num if settings.keep == "data" else schema.span(schema.pilot_chunks - 1)[1]
     disk = num * (schema.bytes_of("theta") + schema.bytes_of("s") + 4 * dim + 1) + kept * x
     memory = (workers + (workers > 1)) * (PROCESS + schema.chunk * (2 * x + 8 * dim))

@@ -8,7 +8,7 @@ depends on another chunk, on a clock or on the process.
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -132,9 +132,7 @@ class _Rows:
             done, seeds, x = zip(*good, strict=True)
             self._take(np.stack(x), np.array(done), attempt, seeds, alone=True)
 
-    def _take(
-        self, data: NumPy, rows: NumPy, attempt: int, seeds: Sequence[int], *, alone: bool
-    ) -> None:
+    def _take(self, data: NumPy, rows: NumPy, attempt: int, seeds: Any, *, alone: bool) -> None:
         x = torch.from_numpy(data.astype(self.arrays["x"].dtype, copy=False))
         s, problems = _summaries(self.work.summarise, x)
         good = []

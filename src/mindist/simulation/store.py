@@ -35,6 +35,7 @@ PARTS = ("theta", "s", "valid", "x", "pilot", "z_bar", "embedding", "chunks")
 MAX_RECORD_BYTES = 2**28  # some 400,000 failed draws of one chunk
 CODECS = ["bytes", "zstd"]  # what mindist writes; others may run what a file says
 MAX_TENSOR_BYTES = 2**30
+CONFIG = {"write_empty_chunks": True}  # also of zeros: what is not there was never written
 ZSTD = b"\x28\xb5\x2f\xfd"  # what its data begin with
 
 
@@ -103,9 +104,7 @@ def _open(folder: Path, mode: Any) -> Any:
         raise damaged(file, what.format(codecs, CODECS))
     with _reading(file):
         # Of version 3 only: in version 2 an array may be made of pickles.
-        array = need("zarr").open_array(
-            str(folder), mode=mode, zarr_format=3, config={"write_empty_chunks": True}
-        )
+        array = need("zarr").open_array(str(folder), mode=mode, zarr_format=3, config=CONFIG)
         if _chunk_bytes(array) > schemas.MAX_CHUNK_BYTES:
             raise ValueError(f"its chunks have shape {array.chunks}")
     return array
@@ -168,9 +167,7 @@ def _create_rows(folder: Path, layout: Layout) -> None:
     shape, chunk, dtype = layout
     options = {"chunks": (chunk, *shape[1:]), "fill_value": dtype != "bool" and math.nan}
     names = {"name": "default", "separator": "."}
-    # A file for every chunk, also of zeros: what is not there was never written.
-    config = {"write_empty_chunks": True}
-    _create(folder, shape, dtype, **options, chunk_key_encoding=names, config=config)
+    _create(folder, shape, dtype, **options, chunk_key_encoding=names, config=CONFIG)
 
 
 class Store:  # a bank on disk, complete or not, to be read

@@ -133,6 +133,4 @@ def lag_correlation(before: Tensor, after: Tensor) -> Tensor:
 def long_enough(length: int, name: str, what: str) -> None:
     """Raise where a trajectory is too short for a lag-1 correlation."""
     if length < 3:
-        raise ValueError(
-            f"{name}: expected at least 3 {what}, which a lag-1 correlation needs, got {length}."
-        )
+        raise checks.wrong(name, f"at least 3 {what}, which a lag-1 correlation needs", length)
