@@ -148,11 +148,7 @@ class Record:
         return name in self.values
 
     def part(self, name: str, tensors: str | None = None, **axes: int) -> "Record":
-        """Return the record of a part, with more known axes.
-
-        Its table of settings is `name` ("" for none of its own), which is also the prefix of its
-        tensors unless that is given.
-        """
+        """Return the record of a part, its settings in the table `name` ("" for no own)."""
         values, where = self.get(name) if name else self.values, f"{name}." if name else ""
         prefix = f"{self.prefix}{name if tensors is None else tensors}."
         own: Any = {"tensors": self.tensors, "prefix": prefix, "axes": self.axes | axes}

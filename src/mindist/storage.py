@@ -47,10 +47,8 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to fill, which takes the place of `path` once the block has ended well.
-
-    A crash while an older one is moved aside leaves both on the disk.
-    """
+    """Give a folder to fill, which takes the place of `path` once the block has ended well."""
+    # A crash while an older one is moved aside leaves both on the disk.
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:

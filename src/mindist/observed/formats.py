@@ -291,10 +291,8 @@ def _codecs(values: Mapping[str, Any]) -> Iterator[str]:  # also of those within
 
 
 def read_hdf5(request: Request) -> Source:
-    """Let another process copy arrays of an HDF5 file to `.npy` files, and map these.
-
-    On damaged files the library crashes, or runs for ever (tests/fixtures/endless.h5).
-    """
+    """Let another process copy arrays of an HDF5 file to `.npy` files, and map these."""
+    # On damaged files the library crashes, or runs for ever (tests/fixtures/endless.h5).
     folder, command = tempfile.mkdtemp(prefix="mindist-hdf5-"), [sys.executable, str(HDF5_PROGRAM)]
 
     def opened(key: str) -> Any:

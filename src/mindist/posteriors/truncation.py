@@ -112,10 +112,8 @@ def draw_mixture(components: Sequence[Component], s: Tensor, num: int, budget: B
 
 @torch.no_grad()
 def draw_truncated(component: Component, s: Tensor, num_samples: int, budget: Budget) -> Drawn:
-    """Draw until each summary of `(B, d_s)` has `num_samples` (> 0) accepted, or never will.
-
-    The sizes of batches follow sbi's: for one dataset the same seed gives the same samples.
-    """
+    """Draw until each summary of `(B, d_s)` has `num_samples` (> 0) accepted, or never will."""
+    # The sizes of batches follow sbi's: for one dataset the same seed gives the same samples.
     num_datasets, max_draws = len(s), budget.max_draws(num_samples)
     accepted = torch.zeros(num_datasets, dtype=torch.long, device=s.device)
     draws = torch.zeros_like(accepted)

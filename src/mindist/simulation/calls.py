@@ -162,10 +162,8 @@ class Call:
 def predict_data(
     simulator: Callable[..., Any], theta: Tensor, shape: tuple[int, ...], seed: int
 ) -> tuple[Tensor, str]:
-    """Simulate a dataset `(N, *event)` for each theta; return those made, and the first error.
-
-    Calls with all rows or with one, as tensors or arrays, whichever works; not from `seed` itself.
-    """
+    """Simulate a dataset `(N, *event)` for each theta; return those made, and the first error."""
+    # With all rows or with one, as tensors or arrays, whichever works; not from `seed` itself.
     theta, call = theta.detach().cpu(), Call(simulator, shape[0], tuple(shape[1:]))
     # A batch of N or d_theta rows might be taken for one theta by chance: pad it.
     taken = (call.n_obs, theta.shape[1])

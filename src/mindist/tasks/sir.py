@@ -75,10 +75,7 @@ biject_to.register(InTriangle, lambda _: IndependentTransform(NestedSigmoids(), 
 
 
 class UniformTriangle(Distribution):
-    """The uniform distribution on 0 < gamma < beta < 0.5, for torch and for sbi.
-
-    Outside its support it gives a log density of minus infinity, not an error as torch's do.
-    """
+    """The uniform distribution on 0 < gamma < beta < 0.5, for torch and for sbi."""
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     support = InTriangle()
@@ -100,7 +97,7 @@ class UniformTriangle(Distribution):
     def sample(self, sample_shape: Any = Size()) -> Tensor:  # noqa: B008  (torch's own signature)
         return self.draw(Size(sample_shape))
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, value: Tensor) -> Tensor:  # no error outside the support, as of torch's
         return torch.where(self.support.check(value), math.log(2 / BOUND**2), -math.inf)
 
 
