@@ -27,8 +27,14 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.adaptation.calibration import Calibration, SummaryNoise, moved_by, spread_of
-from mindist.adaptation.sorting import Sorter
+from mindist.adaptation.calibration import (
+    Calibration,
+    SummaryNoise,
+    doubted,
+    moved_by,
+    spread_of,
+)
+from mindist.adaptation.sorting import CUT, STRICT, Sorter
 from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Speaker, Spoken
 from mindist.detection import CombinedTest, Misfit, SummaryOutlyingness
 from mindist.detection.statistics import all_of, mean_of
@@ -161,6 +167,7 @@ class Procedure:
     sorter: Sorter  # residuals of simulations, by summary
     misfit: Misfit  # how far observations are from the model at a summary
     bias: Regression  # what sorting takes from the summary of clean data
+    strict: Regression  # the same of strict sorting
     usual: float  # the distance over the expected one at which what is left looks like the model
     calibration: Calibration  # the summary of clean data given that of what is left
     projection: Calibration  # the summary of clean data given their projection
@@ -213,7 +220,8 @@ class Procedure:
         speaker = Speaker.of(summarise, x)
 
         def once(b: Tensor) -> Tensor:
-            return speaker.weighted(x[b], sorter(seen[b], s[b]).weights)
+            found = (sorter(seen[b], s[b], cut=cut).weights for cut in (CUT, STRICT))
+            return torch.cat([speaker.weighted(x[b], weights) for weights in found], 1)
 
         size = max(1, BLOCK_ELEMENTS // (num_obs * (num_obs + 512)))
         blocks = torch.arange(len(x), device=x.device)[first].split(size)
@@ -222,8 +230,9 @@ class Procedure:
         if usable.sum() < LEAST:
             return None
         at = s[first][usable]
-        bias, _ = Regression.of(at, at - spoken[usable], BIAS_FEATURES)
-        points, near = FixedPoints(sorter, speaker, bias, misfit, usual), project(x[last])
+        taken = (at - part for part in spoken[usable].split(s.shape[1], 1))
+        bias, strict = (Regression.of(at, part, BIAS_FEATURES)[0] for part in taken)
+        points, near = FixedPoints(sorter, speaker, bias, strict, misfit, usual), project(x[last])
         found = _whole_way(points, x[last], seen[last], s[last], near)
         calibration, centre, covariance = Calibration.of(found.s, s[last])
         V = noise.covariance(centre)
@@ -248,6 +257,7 @@ class Procedure:
             sorter,
             misfit,
             bias,
+            strict,
             usual,
             calibration,
             Calibration.of(near[:, 0], s[last])[0],
@@ -294,12 +304,14 @@ class Procedure:
         """Examine datasets `(B, N, *event)` with summaries, projections and statistics."""
         s_obs, num_obs = s_obs.double(), x.shape[1]
         speaker = Speaker(summarise, self.refill)
-        points = FixedPoints(self.sorter, speaker, self.bias, self.misfit, self.usual)
+        own = self.bias, self.strict, self.misfit, self.usual
+        points = FixedPoints(self.sorter, speaker, *own)
         seen = self.seen(x, embedding, summarise)
         spoken = _whole_way(points, x, seen, s_obs, near)
         centre, covariance = self.calibration(spoken.s)
         V = noise.covariance(centre)
         spread = spread_of(covariance, V, spoken.weights.sum(1), num_obs, self.num_obs)
+        spread = doubted(spread, spoken.doubt, V)
         # The observed summary varies as one of N observations does, not of the simulations' N0.
         ratio = self.num_obs / num_obs
         alone = spread_of(covariance, ratio * V, spoken.weights.sum(1), num_obs, num_obs)
@@ -350,7 +362,7 @@ def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near
     B, N = x.shape[:2]
     if not B:
         none = s_obs.new_zeros(0)
-        return Spoken(s_obs, none.view(0, N).float(), none)
+        return Spoken(s_obs, none.view(0, N).float(), none, s_obs)
     size = max(1, BLOCK_ELEMENTS // (N * (N + 512) * (22 + near.shape[1])))
 
     def block(b: Tensor) -> Spoken:

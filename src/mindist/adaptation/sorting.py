@@ -37,7 +37,8 @@ from mindist.features.residuals import Residuals, numbers, scale_of
 
 # docs/robustness.md has the errors with other cuts and widths. The other numbers were not varied.
 NARROWER = 4  # the second kernel of (b) is the narrow one to the power of 2^4: a quarter as wide
-CUT = 1e-3  # share of simulated observations below which one is out
+# Shares of simulated observations below which one is out, and would be out of caution.
+CUT, STRICT = 1e-3, 0.1
 TAIL = 0.05  # share of simulated observations from which the tail of the density is extrapolated
 FACTOR, ERRORS = 1.3, 3.5  # by which the data's own density has to exceed the model's
 FEWEST = 2.5  # observations that make a clump
@@ -131,13 +132,14 @@ class Sorter:
         distance = torch.cdist((s / self.scale).float(), self._unit)
         return distance.topk(min(NEAR, len(self.s)), largest=False).indices
 
-    def __call__(self, seen: Tensor, s: Tensor, *, clumps: bool = True) -> Sorted:
+    def __call__(self, seen: Tensor, s: Tensor, *, clumps: bool = True, cut: float = CUT) -> Sorted:
         """Sort observations `(B, N, q)` by the model at summaries `(B, d_s)`.
 
         Arguments:
             seen: The datasets, as residuals see them.
             s: Summaries, float64.
             clumps: Whether to weigh clumps down, or only to leave out what the model cannot make.
+            cut: Share of simulated observations below which one is out.
         """
         rho, near = self.residuals(seen, s), self.near(s)
         points = self.points[near, :: 1 if clumps else ROUGH].flatten(1, 2)
@@ -147,7 +149,7 @@ class Sorter:
         share = _share(log_density, level, decay)
         alone = _Alone.of(rho, points)
         usual = (alone.model >= alone.model.new_tensor(self.cut)[:, None]).all(1)
-        weights = ((share > CUT) & usual).float()
+        weights = ((share > cut) & usual).float()
         if clumps:
             kept, own = weights, _kernel(rho, rho, self.bandwidth)
             for (ratio, excess), errors in zip(

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.adaptation.sorting import Sorted, Sorter
+from mindist.adaptation.sorting import STRICT, Sorted, Sorter
 from mindist.detection.statistics import Misfit, mean_of
 from mindist.features.residuals import Regression
 from mindist.summarise import Summariser
@@ -56,6 +56,7 @@ class Spoken(NamedTuple):
     s: Tensor  # the summary `(B, d_s)`, float64
     weights: Tensor  # of the observations `(B, N)`
     misfit: Tensor  # log distance of what is left from the model, less what is expected, `(B,)`
+    doubt: Tensor  # how far the summary would move if sorting were strict `(B, d_s)`
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ class FixedPoints:
     sorter: Sorter  # sorts
     speaker: Speaker  # speaks
     bias: Regression  # b(s)
+    strict: Regression  # the same of strict sorting
     misfit: Misfit  # how far what is left is from the model, over what is expected
     usual: float  # q, the distance over the expected one that costs nothing
 
@@ -180,7 +182,10 @@ class FixedPoints:
         weights, s = found.weights[best], s[best]
         spoken = self.speaker.weighted(x, weights)
         usable = torch.isfinite(spoken).all(1, keepdim=True)
-        return Spoken(torch.where(usable, spoken + self.bias(s), s), weights, misfit[best])
+        value = torch.where(usable, spoken + self.bias(s), s)
+        strict = self.speaker.weighted(x, self.sorter(seen, s, cut=STRICT).weights)
+        doubt = (strict + self.strict(s) - value).nan_to_num(0.0)
+        return Spoken(value, weights, misfit[best], doubt)
 
     def _price(self, found: Sorted, s: Tensor) -> tuple[Tensor, Tensor]:
         """Return how far what is left is from the model at `(R, d_s)`, and the price, `(R,)`."""
