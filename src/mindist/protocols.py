@@ -1,12 +1,9 @@
 r"""Protocols: a summary, a feature map, a decoder, a bank of simulations.
 
-The parts of `mindist` meet only through these shapes, so each can be replaced by any object that
-has them:
+Parts meet only through these shapes: any object that has them can replace one.
 
-.. math::
-    f : x_{1:N} \mapsto s \in \mathbb{R}^{d_s}, \qquad
-    z : x \mapsto z(x) \in \mathbb{R}^K, \qquad
-    \mu : s \mapsto \mathbb{E}[z(x) \mid S = s] \in \mathbb{R}^K .
+.. math:: f : x_{1:N} \mapsto s \in \mathbb{R}^{d_s}, \quad z : x \mapsto z(x) \in \mathbb{R}^K,
+    \quad \mu : s \mapsto \mathbb{E}[z(x) \mid S = s] \in \mathbb{R}^K .
 """
 
 from collections.abc import Iterator

@@ -18,9 +18,8 @@ _inside: list[int] = []  # for each block that runs now, the number of threads b
 def each_in_a_thread(work: Callable[[Share], Result], shares: Sequence[Share]) -> list[Result]:
     """Return the results of larger pieces of work, several at a time, each on one torch thread.
 
-    Small tensor operations are no faster on two threads: whole pieces side by side are. One piece,
-    or all where torch has one thread, is done in the calling thread. The threads end with the call:
-    a forked process inherits none.
+    Small tensor operations are no faster on two threads: whole pieces side by side are. The threads
+    end with the call: a forked process inherits none.
     """
     size = torch.get_num_threads()
     if min(size, len(shares)) < 2:

@@ -131,7 +131,9 @@ class Observed:
     def __iter__(self) -> Iterator[Tensor]:
         for x in self._source.read():
             complete = _complete(x)
-            yield _tensor(x if complete.all() else x[complete])
+            small = x.dtype.kind == "f" and x.dtype.itemsize <= 4  # all else goes into float64
+            kept, kind = x if complete.all() else x[complete], np.float32 if small else np.float64
+            yield torch.from_numpy(np.array(kept, dtype=kind, order="C"))
 
     def __getitem__(self, which: Any) -> Tensor:
         """Return one dataset by name, else by number; reads those before it too."""
@@ -190,12 +192,6 @@ def _complete(x: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(x).reshape(len(x), -1).all(1))
 
 
-def _tensor(x: NDArray[Any]) -> Tensor:
-    """Copy numbers to float32 if they are stored so, else to float64, which holds more of them."""
-    small = x.dtype.kind == "f" and x.dtype.itemsize <= 4
-    return torch.from_numpy(np.array(x, dtype=np.float32 if small else np.float64, order="C"))
-
-
 MAX_HEADER = 10_000  # characters: NumPy's own limit
 BLOCK_BYTES = 2**26  # of datasets that are read at once
 MAX_CHUNK_BYTES = 2**30
@@ -238,25 +234,20 @@ def read_npz(request: Request) -> Source:
 
 
 def read_zarr(request: Request) -> Source:
+    found, array = dict[str, Path](), None
     with request.reading("Zarr"):
-        found = dict(_zarr_arrays(request.path))
+        for name, folders, files in os.walk(request.path):
+            folder = Path(name)
+            for entry in (*folders, *files):  # a link may lead out of it
+                if (folder / entry).is_symlink():
+                    raise ValueError(f"it has a link, {entry[:80]!r}")
+            if array is not None and folder.is_relative_to(array):
+                continue  # its chunks
+            if ".zarray" in files or ("zarr.json" in files and "codecs" in _zarr_json(folder)):
+                array = folder
+                found[folder.relative_to(request.path).as_posix()] = folder
     keys = _keys(sorted(found), request)
     return _arrays("Zarr", {key: partial(_open_zarr, found[key]) for key in keys}, request)
-
-
-def _zarr_arrays(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the arrays in a folder by their paths in it; refuse links, which may lead out of it."""
-    array = None
-    for name, folders, files in os.walk(root):
-        folder = Path(name)
-        for entry in (*folders, *files):
-            if (folder / entry).is_symlink():
-                raise ValueError(f"it has a link, {entry[:80]!r}")
-        if array is not None and folder.is_relative_to(array):
-            continue  # its chunks
-        if ".zarray" in files or ("zarr.json" in files and "codecs" in _zarr_json(folder)):
-            array = folder
-            yield folder.relative_to(root).as_posix(), folder
 
 
 def _zarr_json(folder: Path) -> dict[str, Any]:

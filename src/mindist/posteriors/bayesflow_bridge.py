@@ -3,10 +3,9 @@ r"""The bridge to BayesFlow: its continuous approximators, workflows around them
 .. math:: p(\theta \mid s), \quad s \text{ an inference condition, or } s = h(x_{1:N})
     \text{ of a summary network } h .
 
-Equal seeds give the draws of `workflow.sample(..., seed=seed)`, bit by bit; docs/bridges.md says
-what else to expect. On disk a workflow is its weights, and one row of each variable, from which
-adapter and networks learn how wide they are. Private names of BayesFlow are pinned by
-`tests/test_bayesflow_bridge.py` to 2.0.12.
+Equal seeds give the draws of `workflow.sample(..., seed=seed)`, bit by bit (docs/bridges.md). On
+disk a workflow is its weights, and one row of each variable, from which adapter and networks learn
+how wide they are. `tests/test_bayesflow_bridge.py` pins BayesFlow's private names to 2.0.12.
 """
 
 import copy
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from mindist import checks, storage
 from mindist.posteriors.backend import Backend
-from mindist.posteriors.flow_bridge import Density, PlainBackend, with_prefix
+from mindist.posteriors.flow_bridge import Density, with_prefix
 from mindist.posteriors.guards import seed_for_others
 
 with torch.set_grad_enabled(torch.is_grad_enabled()):  # which BayesFlow sets to False
@@ -122,7 +121,9 @@ def bridge(posterior: Any, example: Tensor | None = None) -> Backend:
     names: list[str] = []
     for name, size in density.parameters.items():
         names += [name] if size == 1 else [f"{name}_{index}" for index in range(size)]
-    return PlainBackend(density, torch.Size((int(width),)), len(names), tuple(names))
+    density.condition_shape, density.num_parameters = torch.Size((int(width),)), len(names)
+    density.parameter_names = tuple(names)
+    return density
 
 
 def learned_summary(

@@ -10,7 +10,7 @@ prior: where it has bounds wrap `CallablePosterior(sample, log_prob, prior)`.
 
 import inspect
 import os
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -29,15 +29,18 @@ Net = TypeVar("Net", bound=nn.Module)
 
 
 class Density(Component):
-    r"""One conditional density :math:`q(\theta \mid s)`, cut to the support of a prior if any."""
+    r"""One density :math:`q(\theta \mid s)`, cut to the support of a prior, and its own backend."""
 
     weight = 1.0
+    condition_shape, num_parameters = torch.Size(), 0  # for a bridge to say
+    parameter_names: tuple[str, ...] | None = None  # where the library has them
 
     def __init__(
         self, prior: Any = None, net: nn.Module | None = None, *, corrects_leakage: bool = True
     ) -> None:
         self.prior, self.net, self.corrects_leakage = prior, net, corrects_leakage
         self.bounded = prior is not None and is_bounded(prior)
+        self.components = [self]
 
     @property
     def tensors(self) -> Iterable[Tensor] | None:
@@ -50,33 +53,21 @@ class Density(Component):
         inside: Tensor = self.prior.support.check(theta)
         return inside.all(-1) if inside.dim() == theta.dim() else inside
 
-
-@dataclass(frozen=True)
-class PlainBackend:  # a posterior of one density; parameters have names where the library has them
-    density: Density
-    condition_shape: torch.Size
-    num_parameters: int
-    parameter_names: tuple[str, ...] | None = None
-
-    @property
-    def components(self) -> Sequence[Density]:
-        return [self.density]
-
     @property
     def device(self) -> torch.device:
-        return next((t.device for t in self.density.tensors or ()), torch.device("cpu"))
+        return next((t.device for t in self.tensors or ()), torch.device("cpu"))
 
     @property
     def version(self) -> Hashable:
         """How often each tensor was changed in place; never the same where that is not known."""
-        tensors = self.density.tensors
+        tensors = self.tensors
         return object() if tensors is None else tuple(t._version for t in tensors)
 
     def sample_prior(self, num_samples: int) -> Tensor:
-        if not hasattr(self.density.prior, "sample"):
+        if not hasattr(self.prior, "sample"):
             got = "'prior', and this posterior comes without a prior to draw from"
             raise checks.wrong("init_method", "'posterior' or parameters (n, d_theta)", got)
-        return self.density.prior.sample((num_samples,))
+        return self.prior.sample((num_samples,))
 
     def maximise(self, s: Tensor, start: Tensor, **options: Any) -> Tensor:
         """Return the mode `(1, d_theta)`, by a search that needs no gradients."""
@@ -86,8 +77,8 @@ class PlainBackend:  # a posterior of one density; parameters have names where t
         no_options(options)
 
         def log_q(theta: Tensor) -> Tensor:
-            value = self.density.log_density(theta[:, None], s)[:, 0]
-            return value.detach().masked_fill(~self.density.in_support(theta), -torch.inf)
+            value = self.log_density(theta[:, None], s)[:, 0]
+            return value.detach().masked_fill(~self.in_support(theta), -torch.inf)
 
         def loss(point: Any) -> float:
             return -float(log_q(torch.as_tensor(point, dtype=start.dtype)[None].to(start.device)))
@@ -114,7 +105,8 @@ def over_summaries(density: Density, example: Tensor | None) -> Backend:
         except Exception as error:
             said = f"one that can be asked at a summary of length {example.shape[1]}, as of mds"
             raise checks.wrong("posterior", said, f"an error: {error}") from error
-    return PlainBackend(density, example.shape[1:], theta.shape[-1])
+    density.condition_shape, density.num_parameters = example.shape[1:], theta.shape[-1]
+    return density
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,9 @@ r"""A posterior that is queried at the adapted summary of the data.
     p_{\mathrm{robust}}(\theta \mid x_{1:N}) = p(\theta \mid s^\star(x_{1:N})), \qquad
     s^\star = f(x_{1:N}) \text{ where } x_{1:N} \text{ is not misspecified}
 
-(Section 3 and Algorithm 1 of the paper). The posterior itself is not retrained and not changed.
-
-An adapted summary is less certain than a summary of clean data. What it is uncertain by, U of
-`mindist.adaptation.calibration`, widens the posterior, so that credible intervals keep their level:
+(Section 3 and Algorithm 1 of the paper). The posterior itself is not changed. What an adapted
+summary is uncertain by, U of `mindist.adaptation.calibration`, widens the posterior, so that
+credible intervals keep their level:
 
 .. math:: p_{\mathrm{robust}}(\theta \mid x_{1:N}) = \tfrac1J \textstyle\sum_j p(\theta \mid s_j)
     \approx \int p(\theta \mid s)\, N(s; s^\star, U)\, ds , \quad J = 32 .
@@ -86,7 +85,9 @@ class RobustPosterior:
         self.queries = Queries(backend, max_draws_per_sample)
         self._adaptations = Adaptations(mds)
         self._default_x: Tensor | None = None
-        self._uncertainty = _optional_flag(uncertainty, "uncertainty")
+        self._uncertainty = uncertainty
+        if uncertainty is not None:
+            checks.flag(uncertainty, "uncertainty")
         if hasattr(mds, "fitted_"):
             self._noise()
 
@@ -261,7 +262,8 @@ class RobustPosterior:
                 said = f"shape (S, B, d_theta) with B = {len(conditions)} datasets"
                 then = "For one dataset use log_prob."
                 raise checks.wrong("theta", said, tuple(theta.shape), then)
-            norm = _optional_flag(norm_posterior, "norm_posterior")
+            norm = norm_posterior
+            norm = None if norm is None else checks.flag(norm, "norm_posterior")
             how: Any = {"norm_posterior": norm, "leakage": leakage_correction_params, "seed": seed}
             each = theta.expand(-1, len(conditions), -1)
             return self.queries.log_prob(each, conditions, **how, options=options)
@@ -434,10 +436,6 @@ def example_summary(mds: Any) -> Tensor | None:
     """Return one simulated summary `(1, d_s)`, or None before the fit."""
     fitted = getattr(mds, "fitted_", None)
     return None if fitted is None else fitted.summarise(fitted.probe)[:1].float()
-
-
-def _optional_flag(value: bool | None, name: str) -> bool | None:
-    return None if value is None else checks.flag(value, name)
 
 
 # `MinimumDistance.adapt`, remembered by content while the fit and the settings last.

@@ -1,9 +1,7 @@
 r"""The bridge to sbi: its posteriors over summaries as backends; joint posteriors split in two.
 
-What is taken from sbi's private side, here, in `sbi_training.py` and in `sbi_storage.py`, is pinned
-by `tests/test_sbi_bridge.py` to sbi 0.27.0.
-
-An NPE trained jointly with an embedding net is :math:`q_\psi(\theta \mid f_\phi(x_{1:N}))`.
+sbi's private side, here and in `sbi_training.py` and `sbi_storage.py`, is pinned to sbi 0.27.0 by
+`tests/test_sbi_bridge.py`. An NPE with a net is :math:`q_\psi(\theta \mid f_\phi(x_{1:N}))`:
 `split_embedding` cuts it at the summary :math:`s = f_\phi(x_{1:N})` (Section 3 of the paper).
 """
 
@@ -35,17 +33,15 @@ from mindist.posteriors.sbi_training import HARMLESS, train_npe
 MAX_ODE_EVALUATIONS = 7 * 4096
 
 
-class _PriorSupport:
+class DirectComponent:
+    corrects_leakage = True
+
     def __init__(self, posterior: Any, weight: float) -> None:
         self.posterior, self.weight = posterior, weight
         self.bounded = is_bounded(posterior.prior)
 
     def in_support(self, theta: Tensor) -> Tensor:
         return within_support(self.posterior.prior, theta.flatten(0, -2)).reshape(theta.shape[:-1])
-
-
-class DirectComponent(_PriorSupport):
-    corrects_leakage = True
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         no_options(options)
@@ -76,7 +72,7 @@ class FilteredComponent(DirectComponent):
 
 
 # The density to which a score or flow-matching network (NPSE, FMPE) transports noise.
-class VectorFieldComponent(_PriorSupport):
+class VectorFieldComponent(DirectComponent):
     corrects_leakage = False
 
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
@@ -176,7 +172,7 @@ def shallow_copy(thing: Any) -> Any:
     return twin
 
 
-def _components(posterior: Any, weight: float) -> list[DirectComponent | VectorFieldComponent]:
+def _components(posterior: Any, weight: float) -> list[DirectComponent]:
     if isinstance(posterior, EnsemblePosterior):
         members = zip(posterior.posteriors, posterior.weights.tolist(), strict=True)
         return [part for member, w in members for part in _components(member, weight * w)]
@@ -284,25 +280,7 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
         then = "Train with density_estimator='nsf', 'maf', 'mdn' or 'zuko_nsf'."
         raise checks.wrong("posterior", said, type(estimator).__name__, then, TypeError)
     owner = owner_of_net(estimator)
-    summary = _frozen_summary(owner._embedding_net, estimator.condition_shape)
-    owner._embedding_net = nn.Identity()
-    estimator._condition_shape = torch.Size((summary.dim,))
-    kept = ("max_sampling_batch_size", "device", "enable_transform")
-    options = {name: getattr(posterior, name) for name in kept}
-    return summary, DirectPosterior(estimator, copy.deepcopy(posterior.prior), **options)
-
-
-def owner_of_net(estimator: Any) -> Any:
-    """Return the module that has the embedding net: nflows' flow, or the estimator itself."""
-    return estimator.net if isinstance(estimator, NFlowsFlow) else estimator
-
-
-def standardised(embedding: Any) -> bool:
-    return isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize)
-
-
-def _frozen_summary(embedding: Any, condition_shape: torch.Size) -> EmbeddingSummary:
-    """Freeze the embedding net that sbi built, `Sequential(Standardize, net)` or just `net`."""
+    embedding, condition_shape = owner._embedding_net, estimator.condition_shape
     net, statistics = embedding, []
     if standardised(embedding):
         net, statistics = embedding[1], [embedding[0]._mean, embedding[0]._std]
@@ -320,7 +298,22 @@ def _frozen_summary(embedding: Any, condition_shape: torch.Size) -> EmbeddingSum
             "the learned summary depends on the order of the observations. Train it again with "
             "z_score_x='structured' or 'none'."
         )
-    return EmbeddingSummary(embedding, condition_shape, fixed_size=any(t.dim() for t in statistics))
+    fixed = any(t.dim() for t in statistics)
+    summary = EmbeddingSummary(embedding, condition_shape, fixed_size=fixed)
+    owner._embedding_net = nn.Identity()
+    estimator._condition_shape = torch.Size((summary.dim,))
+    kept = ("max_sampling_batch_size", "device", "enable_transform")
+    options = {name: getattr(posterior, name) for name in kept}
+    return summary, DirectPosterior(estimator, copy.deepcopy(posterior.prior), **options)
+
+
+def owner_of_net(estimator: Any) -> Any:
+    """Return the module that has the embedding net: nflows' flow, or the estimator itself."""
+    return estimator.net if isinstance(estimator, NFlowsFlow) else estimator
+
+
+def standardised(embedding: Any) -> bool:
+    return isinstance(embedding, nn.Sequential) and isinstance(embedding[0], Standardize)
 
 
 __all__ = ["EmbeddingSummary", "split_embedding", "train_npe"]

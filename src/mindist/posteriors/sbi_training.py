@@ -104,7 +104,17 @@ def train_npe(
             raise checks.wrong("theta", said, type(theta).__name__, then, TypeError)
         if x is not None:
             raise TypeError("x: expected None beside a bank, which has its own. Leave x out.")
-        theta, x, streamed = _material(theta, embedding_net)
+        bank = theta
+        if embedding_net is None:
+            theta, x = _parameters_and_summaries(bank)
+            theta, x = theta[there := torch.isfinite(x).all(1)], x[there]
+        else:
+            kept = KeptData(bank)
+            whole = len(kept.rows) * kept.dataset_bytes <= POOL_BYTES
+            size = len(kept.rows) if whole else max(1, SAMPLE_BYTES // kept.dataset_bytes)
+            where = next((p.device for p in embedding_net.parameters()), None)
+            theta, x = (part.to(where) for part in kept.read(kept.rows[:size]))
+            streamed = None if whole else kept  # a sample of a large bank, whose data are streamed
     if x is None:
         said = "summaries (M, d_s), or datasets with an embedding net, beside the parameters"
         then = "Only a bank of simulations is passed alone, as theta."
@@ -186,21 +196,6 @@ class StreamedNPE(NPE):  # type: ignore[misc]  # sbi is not typed
         rows, load = self._kept.rows, partial(BankLoader, self._kept, batch_size=batch_size)
         first, last = rows.tensor_split([int((1 - validation) * len(rows))])
         return load(first, shuffle=True), load(last, shuffle=False)
-
-
-def _material(
-    bank: StoredSimulations, embedding_net: nn.Module | None
-) -> tuple[Tensor, Tensor, KeptData | None]:
-    """Return all parameters and conditions, or a sample of them and the data of a large bank."""
-    if embedding_net is None:
-        every, s = _parameters_and_summaries(bank)
-        there = torch.isfinite(s).all(1)
-        return every[there], s[there], None
-    kept, device = KeptData(bank), next((p.device for p in embedding_net.parameters()), None)
-    whole = len(kept.rows) * kept.dataset_bytes <= POOL_BYTES
-    size = len(kept.rows) if whole else max(1, SAMPLE_BYTES // kept.dataset_bytes)
-    some, data = kept.read(kept.rows[:size])
-    return some.to(device), data.to(device), None if whole else kept
 
 
 def _parameters_and_summaries(bank: StoredSimulations) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,6 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
         'panel.svg'
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=150, format=path.suffix.removeprefix(".") or "png")
     write_whole(path, buffer.getvalue())

@@ -251,7 +251,6 @@ def write_report(
         **_about(material, seed, start),
         versions=versions(PACKAGES),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page.encode())
     return path
 

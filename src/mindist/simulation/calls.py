@@ -246,7 +246,7 @@ class LimitedCall:
                 result: Data | Problem = unpack(pipe.recv_bytes())
                 return result
             self._kill()
-            return _timed_out(limit)
+            return Problem(TIMED_OUT, f"took more than {limit:g} s")
         except (EOFError, ConnectionError):
             self._kill()
             return Problem(RAISED, "its process ended: it crashed, or the system ended it")
@@ -298,10 +298,6 @@ def _nursery() -> tuple[subprocess.Popen[bytes], socket.socket]:
         program = f"from mindist.simulation.calls import main; main({theirs.fileno()})"
         command, env = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
         return subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env), ours
-
-
-def _timed_out(limit: float) -> Problem:
-    return Problem(TIMED_OUT, f"took more than {limit:g} s")
 
 
 _idle: dict[str, list[LimitedCall]] = {}  # processes of the last run, to be used again
@@ -368,7 +364,7 @@ def _serve(pipe: "Connection[Any, Any]") -> None:
         while True:
             theta, seed, batch, limit = unpack(pipe.recv_bytes())
             faulthandler.dump_traceback_later(limit + 2 * GRACE, exit=True, file=nowhere)
-            result: Data | Problem = _timed_out(limit)
+            result: Data | Problem = Problem(TIMED_OUT, f"took more than {limit:g} s")
             with suppress(TimeUp):
                 signal.setitimer(signal.ITIMER_REAL, limit)
                 got = call(theta, seed, batch)

@@ -69,7 +69,6 @@ def now() -> str:
 
 
 def write_group(folder: Path, attributes: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     group = {"zarr_format": 3, "node_type": "group", "attributes": storage.sealed(attributes)}
     storage.write_whole(folder / "zarr.json", (json.dumps(group, indent=1) + "\n").encode())
 
@@ -268,8 +267,16 @@ class Store:  # a bank on disk, complete or not, to be read
         return "embedding" in self.header and self.schema.file("z_bar", index) in files
 
     def embedding(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        facts, folder = self.header["embedding"], self.path / "embedding"
-        tensors = {name: _read_tensor(folder / name) for name in facts["names"]}
+        facts, folder, tensors = self.header["embedding"], self.path / "embedding", {}
+        for name in facts["names"]:  # small arrays, such as feature weights
+            array, kinds = _open(folder / name, "r"), ("float32", "float64", "int64")
+            size = math.prod(array.shape) * array.dtype.itemsize
+            if str(array.dtype) not in kinds or size > MAX_TENSOR_BYTES:
+                got = f"it says {array.dtype} of shape {array.shape}"
+                raise damaged(folder / name / "zarr.json", got)
+            _check_files(folder / name, array)
+            with _reading(folder / name):
+                tensors[name] = torch.from_numpy(np.array(array[...]))
         if _tensors_digest(tensors) != facts["sha256"]:
             raise damaged(folder, "it has other tensors: their checksum does not match")
         return facts["config"], tensors
@@ -513,17 +520,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _read_tensor(folder: Path) -> Tensor:
-    """Read a small array, such as feature weights."""
-    array = _open(folder, "r")
-    size = math.prod(array.shape) * array.dtype.itemsize
-    if str(array.dtype) not in ("float32", "float64", "int64") or size > MAX_TENSOR_BYTES:
-        raise damaged(folder / "zarr.json", f"it says {array.dtype} of shape {array.shape}")
-    _check_files(folder, array)
-    with _reading(folder):
-        return torch.from_numpy(np.array(array[...]))
 
 
 def _tensors_digest(tensors: dict[str, Tensor]) -> str:

@@ -50,10 +50,6 @@ Gaussian location
         checks.positive(self.num_obs, "num_obs")
 
     @property
-    def dim_theta(self) -> int:
-        return self.dim
-
-    @property
     def dim_summary(self) -> int:
         return self.dim
 

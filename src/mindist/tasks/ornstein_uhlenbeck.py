@@ -4,12 +4,8 @@ r"""The Ornstein-Uhlenbeck process (appendix "OUP Task").
     \theta \sim \mathrm{U}[0, 2] \times \mathrm{U}[-2, 2], \qquad
     dX_t = \theta_1 (e^{\theta_2} - X_t) \, dt + \sigma \, dW_t, \qquad X_0 = 10,
 
-discretised by Euler and Maruyama with step :math:`\Delta`,
-
-.. math:: X_{t+1} = X_t + \theta_1 \Delta (e^{\theta_2} - X_t) + \sigma \sqrt\Delta \, \xi_t .
-
-An observation is a trajectory of T values, the first of which is :math:`X_0`; contamination
-replaces trajectories by ones that explode.
+in Euler-Maruyama steps of length :math:`\Delta`. An observation is a trajectory of T values, the
+first of which is :math:`X_0`; contamination replaces trajectories by ones that explode.
 """
 
 from collections.abc import Sequence

@@ -3,9 +3,7 @@ r"""An epidemic with a fluctuating reproduction number (appendix "SIR Task").
 .. math::
     (\beta, \gamma) \sim \mathrm{U}\{0 < \gamma < \beta < 0.5\}, \qquad
     \dot S = -\gamma R_0 S I, \quad \dot I = \gamma R_0 S I - \gamma I, \quad \dot R = \gamma I,
-
-.. math::
-    dR_0 = \eta (\beta / \gamma - R_0) \, dt + \sigma \sqrt{|R_0|} \, dW_t .
+    \quad dR_0 = \eta (\beta / \gamma - R_0) \, dt + \sigma \sqrt{|R_0|} \, dW_t .
 
 An observation is the number of infected people on each of T days, :math:`X_t = 10{,}000 \, I_t`,
 from day 0 with :math:`(S, I, R) = (0.999, 0.001, 0)`. Stepping the transmission rate

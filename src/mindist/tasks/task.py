@@ -48,6 +48,7 @@ class Task(Protocol):
     @property
     def dim_theta(self) -> int:
         """Number of parameters, d_theta."""
+        return self.prior.event_shape.numel()
 
     @property
     def dim_summary(self) -> int:
