@@ -200,14 +200,5 @@ class StoredSimulations(Protocol):
         """Read all simulations in order, a part that fits into memory at a time."""
 
 
-__all__ = [
-    "Array",
-    "Decoder",
-    "DensityDecoder",
-    "FeatureMap",
-    "LeaveOneOut",
-    "State",
-    "StoredChunk",
-    "StoredSimulations",
-    "Summary",
-]
+__all__ = ["Array", "Decoder", "DensityDecoder", "FeatureMap", "LeaveOneOut", "State"]
+__all__ += ["StoredChunk", "StoredSimulations", "Summary"]

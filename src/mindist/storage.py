@@ -17,7 +17,6 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from mindist.protocols import State
@@ -115,10 +114,7 @@ def write_artefact(
         raise FileExistsError(f"{said} Choose a new or empty folder.")
     with whole_folder(target) as scratch:
         # Copies: parts may share memory, which a file of tensors does not.
-        contiguous = {
-            name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
-            for name, value in tensors.items()
-        }
+        contiguous = {name: v.detach().cpu().contiguous().clone() for name, v in tensors.items()}
         safetensors.torch.save_file(contiguous, scratch / TENSORS_NAME)
         checksum = digest((scratch / TENSORS_NAME).read_bytes())
         header = {"kind": kind, "format_version": FORMAT_VERSION, "tensors_sha256": checksum}

@@ -71,10 +71,7 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
     """
 
     def __init__(
-        self,
-        adapt: Callable[[Tensor], Adaptation],
-        datasets: Iterable[Any],
-        event_shape: torch.Size,
+        self, adapt: Callable[..., Adaptation], datasets: Iterable[Any], event_shape: torch.Size
     ) -> None:
         if not isinstance(datasets, Iterable):
             raise TypeError(
@@ -137,9 +134,7 @@ class AdaptationStream(Iterator[tuple[int, Adaptation]]):
             raise
         yield window
 
-    def _adapt_group(
-        self, window: dict[int, Tensor], indices: list[int], found: dict[int, Adaptation]
-    ) -> None:
+    def _adapt_group(self, window: Any, indices: list[int], found: dict[int, Adaptation]) -> None:
         """Adapt datasets of one shape together; where that fails, each half, down to culprits."""
         try:
             results = self._adapt(torch.stack([window[index] for index in indices]))

@@ -127,9 +127,8 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"{error.name} is not installed. Install it with: pip install 'mindist[{name}]'"
-        ) from error
+        install = f"pip install 'mindist[{name}]'"
+        raise CommandError(f"{error.name} is not installed. Install it with: {install}") from error
 
 
 @contextmanager

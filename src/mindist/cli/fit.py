@@ -12,14 +12,7 @@ from typer import Argument, Option
 import mindist
 from mindist.cli import options
 from mindist.cli.errors import UsageError, check_choice, extra, interruptible
-from mindist.cli.options import (
-    SELFTEST,
-    load_prior,
-    load_user_code,
-    need_summary,
-    open_bank,
-    write_note,
-)
+from mindist.cli.options import load_user_code, need_summary
 from mindist.cli.output import number, on_terminal, say, tell, waiting
 
 A_SIMULATOR = "One theta to a dataset (N, ...)."
@@ -114,7 +107,7 @@ def fit(
 ) -> None:
     """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
     with waiting("Opening the bank"), extra("bank"):
-        simulations = open_bank(bank)
+        simulations = options.open_bank(bank)
     known = simulations.config.get("functions", {}).get("summary")  # its file is not known
     own = f"file.py:{known}" if isinstance(known, str) and known.isidentifier() else None
     name = need_summary(summary, own, bank)
@@ -135,12 +128,12 @@ def fit(
         say("Fitting: choosing what the kernel sees, reading the bank, calibrating ...")
     mds.fit(simulations, progress=on_terminal())
     mds.save(out)
-    write_note(out, summary=name, bank=str(bank))
+    options.write_note(out, summary=name, bank=str(bank))
     tested = {}
     if selftest:
         with waiting("Contaminating simulations on purpose"):
             tested["selftest"] = mds.selftest().to_dict()
-        write_note(out, SELFTEST, **tested["selftest"])
+        options.write_note(out, options.SELFTEST, **tested["selftest"])
     seconds, num, dim = time.monotonic() - begin, len(simulations), simulations.s.shape[1]
     n_obs, shape = mds.fitted_.num_obs, tuple(mds.event_shape)
     width = float(mds.fitted_.features.bandwidth)
@@ -171,8 +164,8 @@ def train(
         from mindist.posteriors.sbi_storage import ESTIMATORS, save_posterior
         from mindist.posteriors.sbi_training import check_prior, train_npe
     check_choice(density_estimator, ESTIMATORS, "density estimator")
-    simulations = open_bank(bank)
-    distribution = load_prior(prior)
+    simulations = options.open_bank(bank)
+    distribution = options.load_prior(prior)
     check_prior(distribution, simulations.theta.shape[1:], "bank")
     begin = time.monotonic()
     how: Any = {"density_estimator": density_estimator, "seed": seed}
@@ -180,7 +173,7 @@ def train(
     with redirect_stdout(sys.stderr):  # sbi prints; stdout is for the result
         posterior = train_npe(distribution, simulations, **how)
     save_posterior(out, posterior, density_estimator=density_estimator)
-    write_note(out, prior=prior, bank=str(bank))
+    options.write_note(out, prior=prior, bank=str(bank))
     seconds, num = time.monotonic() - begin, len(simulations)
     dim_theta, dim_s = simulations.theta.shape[1], simulations.s.shape[1]
     words = (

@@ -302,9 +302,8 @@ def read_hdf5(request: Request) -> Source:
     with request.reading("HDF5"):
         if find_spec("h5py") is None:
             raise ModuleNotFoundError(name="h5py")
-        answer = subprocess.run(
-            command, input=task, capture_output=True, text=True, timeout=HDF5_SECONDS, check=False
-        )
+        how: Any = {"capture_output": True, "text": True, "timeout": HDF5_SECONDS, "check": False}
+        answer = subprocess.run(command, input=task, **how)
         if answer.returncode:
             said = answer.stderr.strip().rpartition("\n")[2]
             raise ValueError(said or "the HDF5 library crashed on it, or did not come to an end")

@@ -11,12 +11,5 @@ from mindist.posteriors.guards import load_pickled_posterior
 from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.watching import MisspecificationWarning, watch
 
-__all__ = [
-    "Backend",
-    "CallablePosterior",
-    "Component",
-    "MisspecificationWarning",
-    "RobustPosterior",
-    "load_pickled_posterior",
-    "watch",
-]
+__all__ = ["Backend", "CallablePosterior", "Component", "MisspecificationWarning"]
+__all__ += ["RobustPosterior", "load_pickled_posterior", "watch"]

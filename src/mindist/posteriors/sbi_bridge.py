@@ -12,13 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from sbi.inference.posteriors import (
-    DirectPosterior,
-    EnsemblePosterior,
-    FilteredDirectPosterior,
-    NPE_A_Posterior,
-    VectorFieldPosterior,
-)
+from sbi.inference import posteriors as kinds
+from sbi.inference.posteriors import DirectPosterior, VectorFieldPosterior
 from sbi.neural_nets.estimators import MixtureDensityEstimator, NFlowsFlow, ZukoFlow
 from sbi.utils.sbiutils import Standardize, within_support
 from torch import Tensor, nn
@@ -173,13 +168,13 @@ def shallow_copy(thing: Any) -> Any:
 
 
 def _components(posterior: Any, weight: float) -> list[DirectComponent]:
-    if isinstance(posterior, EnsemblePosterior):
+    if isinstance(posterior, kinds.EnsemblePosterior):
         members = zip(posterior.posteriors, posterior.weights.tolist(), strict=True)
         return [part for member, w in members for part in _components(member, weight * w)]
     if isinstance(posterior, VectorFieldPosterior):
         return [VectorFieldComponent(posterior, weight)]
-    corrected = isinstance(posterior, NPE_A_Posterior) and posterior._apply_correction
-    if isinstance(posterior, FilteredDirectPosterior):
+    corrected = isinstance(posterior, kinds.NPE_A_Posterior) and posterior._apply_correction
+    if isinstance(posterior, kinds.FilteredDirectPosterior):
         return [FilteredComponent(posterior, weight)]
     if isinstance(posterior, DirectPosterior) and not corrected:
         return [DirectComponent(posterior, weight)]

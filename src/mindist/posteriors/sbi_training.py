@@ -125,12 +125,9 @@ def train_npe(
         build: Any = posterior_nn(density_estimator, **how)
         own: Any = {"density_estimator": build, "device": str(device), "tracker": NoTracker()}
         inference = method(prior, **own, show_progress_bars=show_progress)
-        inference.append_simulations(theta.float(), x.float()).train(
-            training_batch_size=batch_size,
-            learning_rate=learning_rate,
-            stop_after_epochs=stop_after_epochs,
-            max_num_epochs=max_num_epochs,
-        )
+        how = {"training_batch_size": batch_size, "learning_rate": learning_rate}
+        how |= {"stop_after_epochs": stop_after_epochs, "max_num_epochs": max_num_epochs}
+        inference.append_simulations(theta.float(), x.float()).train(**how)
         return inference.build_posterior()
 
 

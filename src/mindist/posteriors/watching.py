@@ -130,9 +130,7 @@ def _test_argument(mds: MinimumDistance, summarise: bool, arguments: dict[str, A
             arguments["x"] = s
 
 
-def _test_by_name(
-    mds: MinimumDistance, summarised: str | None, widths: Any, arguments: dict[str, Any]
-) -> None:
+def _test_by_name(mds: Any, summarised: str | None, widths: Any, arguments: dict[str, Any]) -> None:
     """Test the data in BayesFlow's `conditions` or `data`; put summaries there if it has no net."""
     for argument in {"conditions", "data"} & set(arguments):
         if not isinstance(arguments[argument], Mapping):

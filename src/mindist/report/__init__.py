@@ -23,19 +23,7 @@ from mindist.report.evidence import (
 from mindist.report.style import new_figure, new_grid, save_figure
 from mindist.report.write import write_report
 
-__all__ = [
-    "new_figure",
-    "new_grid",
-    "plot_data_space",
-    "plot_density_contours",
-    "plot_images",
-    "plot_null_distance",
-    "plot_outlier_scores",
-    "plot_posteriors",
-    "plot_predictive",
-    "plot_selftest",
-    "plot_summary_pairs",
-    "plot_summary_space",
-    "save_figure",
-    "write_report",
-]
+__all__ = ["new_figure", "new_grid", "plot_data_space", "plot_density_contours", "plot_images"]
+__all__ += ["plot_null_distance", "plot_outlier_scores", "plot_posteriors", "plot_predictive"]
+__all__ += ["plot_selftest", "plot_summary_pairs", "plot_summary_space", "save_figure"]
+__all__ += ["write_report"]

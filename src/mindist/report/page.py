@@ -15,6 +15,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from typing import Any, cast
 
@@ -42,15 +43,11 @@ def render(template: str, *packages: str, script: str = "", **values: Any) -> st
     loader = ChoiceLoader([PackageLoader(package) for package in (*packages, "mindist.report")])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    environment.filters |= {
-        "anchor": lambda name: "x-" + re.sub("[^A-Za-z0-9]", "-", name),
-        "count": lambda value: f"{value:,}",
-        "duration": duration,
-        "json": lambda value: json.dumps(value, indent=2, ensure_ascii=False, default=str),
-        "number": number,
-        "percent": lambda value: f"{float(value):.0%}",
-        "share": share,
-    }
+    filters: dict[str, Any] = {"duration": duration, "number": number, "share": share}
+    filters |= {"count": "{:,}".format, "percent": lambda value: f"{float(value):.0%}"}
+    filters["anchor"] = lambda name: "x-" + re.sub("[^A-Za-z0-9]", "-", name)
+    filters["json"] = partial(json.dumps, indent=2, ensure_ascii=False, default=str)
+    environment.filters |= filters
     code = loader.get_source(environment, script)[0] if script else ""
     policy = "default-src 'none'; base-uri 'none'; img-src data:; style-src 'unsafe-inline'"
     if code:

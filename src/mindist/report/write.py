@@ -222,8 +222,7 @@ def write_report(
     if posterior is not None:
         backend = posterior.queries.backend
         parameters = names_of(theta_names, backend.num_parameters, "θ", "theta_names")
-        s_obs = one.s_obs[None].to(backend.device, torch.float32)
-        asked["before"] = Conditions.certain(s_obs)
+        asked["before"] = Conditions.certain(one.s_obs[None].to(backend.device, torch.float32))
     if posterior is not None and one.adapted:
         asked["after"] = posterior.conditions_of(moved(one, mds.device))
     draws = {}
@@ -238,20 +237,13 @@ def write_report(
         if simulator is not None and len(draws[name].theta):
             draws[name] = predict(draws[name], simulator, x_obs, one.weights, mds, seed)
     material = Material(one, x_obs, mds, summaries, parameters, tests, draws)
-    page = render(
-        "dataset.html",
-        script="dataset.js",
-        title=title or "Report on an observed dataset",
-        material=material,
-        num_samples=num,
-        figures={name: draw(material) for name, draw in FIGURES.items()},
-        **_tables(material),
-        warnings=list(dict.fromkeys(w for d in material.draws.values() for w in d.said)),
-        predicted=[predictive_words(material, name) for name in material.draws],
-        **_about(material, seed, start),
-        versions=versions(PACKAGES),
-    )
-    write_whole(path, page.encode())
+    values: dict[str, Any] = {"title": title or "Report on an observed dataset", "num_samples": num}
+    values |= {"material": material, "versions": versions(PACKAGES), **_tables(material)}
+    values["figures"] = {name: draw(material) for name, draw in FIGURES.items()}
+    values["warnings"] = list(dict.fromkeys(words for d in draws.values() for words in d.said))
+    values["predicted"] = [predictive_words(material, name) for name in draws]
+    values |= _about(material, seed, start)
+    write_whole(path, render("dataset.html", script="dataset.js", **values).encode())
     return path
 
 
@@ -482,12 +474,6 @@ def predictive_words(material: Material, name: str) -> str:
     return f"{inside} of {len(low)} {where} summaries lie in their 90% interval"
 
 
-FIGURES: dict[str, Callable[[Material], Any]] = {
-    "summaries": summary_figure,
-    "distance": distance_figure,
-    "data": data_figure,
-    "scores": score_figure,
-    "posterior": posterior_figures,
-    "predictive": predictive_figures,
-    "selftest": selftest_figure,
-}
+FIGURES: dict[str, Callable[[Material], Any]] = {"summaries": summary_figure, "data": data_figure}
+FIGURES |= {"distance": distance_figure, "scores": score_figure, "selftest": selftest_figure}
+FIGURES |= {"posterior": posterior_figures, "predictive": predictive_figures}

@@ -158,9 +158,8 @@ class _Build:
                 raise ValueError(f"out: {path} {said} {then}")
             return store
         if path.exists() and (not path.is_dir() or {p.name for p in path.iterdir()} - set(PARTS)):
-            raise FileExistsError(
-                f"out: {path} exists and is not a simulation bank. Choose a new or an empty folder."
-            )
+            said = f"out: {path} exists and is not a simulation bank."
+            raise FileExistsError(f"{said} Choose a new or an empty folder.")
         probing = partial(probe, self.sources)
         if on_cluster():
             probing = partial(packed, probe, pack(self.sources))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +32,7 @@ KINDS = {
     WRONG_SHAPE: "gave data of the wrong shape",
 }
 KEEP, FAILURES = ("embedding", "data"), ("redraw", "report", "raise")
+Layout = tuple[tuple[int | None, ...], str]  # shape, None where only the array says it, and type
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,6 @@ class Settings:
         if self.time_limit is not None and not 0 < self.time_limit < math.inf:
             said = "a positive number of seconds or None"
             raise checks.wrong("time_limit", said, self.time_limit)
-
-
-# Shape (None for a size that only the array itself says), rows in a file, type of an array.
-class Layout(NamedTuple):
-    shape: tuple[int | None, ...]
-    chunk: int
-    dtype: str
 
 
 # Shapes and types of one row of "theta", "s" and "x", as the first simulation showed them.
@@ -114,15 +108,13 @@ class Schema:
     def layouts(self, keep: str, *, embedded: bool = False) -> dict[str, Layout]:
         """Return the arrays of a bank; without mean embeddings until these are chosen."""
         rows = self.num if keep == "data" else self.span(self.pilot_chunks - 1)[1]
-        found = {
-            name: Layout((size, *self.shapes[name]), self.chunk, self.dtypes[name])
-            for name, size in (("theta", self.num), ("s", self.num), ("x", rows))
-        }
-        if keep != "data":
-            found["pilot"] = found.pop("x")
-        found["valid"] = Layout((self.num,), self.chunk, "bool")
+        sizes = {"theta": self.num, "s": self.num, "x": rows}
+        found: dict[str, Layout] = {"valid": ((self.num,), "bool")}
+        for name, size in sizes.items():
+            kept = "pilot" if name == "x" and keep != "data" else name
+            found[kept] = (size, *self.shapes[name]), self.dtypes[name]
         if embedded:
-            found["z_bar"] = Layout((self.num, None), self.chunk, "float32")
+            found["z_bar"] = (self.num, None), "float32"
         return found
 
     @staticmethod
@@ -134,7 +126,7 @@ class Schema:
         arrays = self.layouts(keep)
         if index >= self.pilot_chunks:
             arrays.pop("pilot", None)
-        return sorted(self.file(name, index, len(own.shape)) for name, own in arrays.items())
+        return sorted(self.file(name, index, len(shape)) for name, (shape, _) in arrays.items())
 
 
 class SimulationError(RuntimeError):

@@ -161,9 +161,8 @@ def _create(folder: Path, shape: tuple[int | None, ...], dtype: Any, **options: 
     return zarr.create_array(store=str(folder), shape=shape, dtype=dtype, **fixed, **options)
 
 
-def _create_rows(folder: Path, layout: Layout) -> None:
+def _create_rows(folder: Path, shape: tuple[int | None, ...], dtype: str, chunk: int) -> None:
     """Make an array with some rows in each file; rows that nobody wrote are NaN or False."""
-    shape, chunk, dtype = layout
     options = {"chunks": (chunk, *shape[1:]), "fill_value": dtype != "bool" and math.nan}
     names = {"name": "default", "separator": "."}
     _create(folder, shape, dtype, **options, chunk_key_encoding=names, config=CONFIG)
@@ -203,11 +202,11 @@ class Store:  # a bank on disk, complete or not, to be read
     def handle(self, name: str) -> Any:
         """Open an array, once, and compare it with the schema."""
         if name not in self._opened:
-            array, (shape, chunk, dtype) = _open(self.path / name, self.mode), self.layouts[name]
+            array, (shape, dtype) = _open(self.path / name, self.mode), self.layouts[name]
             sizes = [*array.shape, 0, 0]
             shape = tuple(sizes[i] if size is None else size for i, size in enumerate(shape))
             got = f"{array.dtype} of shape {tuple(array.shape)}, {tuple(array.chunks)} in a file"
-            expected = f"{dtype} of shape {shape}, {(chunk, *shape[1:])} in a file"
+            expected = f"{dtype} of shape {shape}, {(self.schema.chunk, *shape[1:])} in a file"
             if got != expected:
                 raise damaged(self.path / name / "zarr.json", f"it says {got}, expected {expected}")
             self._opened[name] = array
@@ -440,7 +439,7 @@ class Writer(Store):
                 shutil.rmtree(path / name, ignore_errors=True)
             (path / "chunks").mkdir(parents=True)
             for name, layout in layouts.items():
-                _create_rows(path / name, layout)
+                _create_rows(path / name, *layout, schema["chunk"])
             write_group(path / "chunks", {"what": "a group for each complete chunk"})
             write_group(path, header)
         return cls(path)
@@ -492,8 +491,7 @@ class Writer(Store):
             for name, value in tensors.items():
                 plain = value.numpy()
                 _create(folder / name, plain.shape, plain.dtype)[...] = plain
-            layout = Layout((self.schema.num, dim), self.schema.chunk, "float32")
-            _create_rows(self.path / "z_bar", layout)
+            _create_rows(self.path / "z_bar", (self.schema.num, dim), "float32", self.schema.chunk)
             sums = {"sha256": _tensors_digest(tensors), "names": sorted(tensors)}
             self.set_header(embedding={"config": config, **sums})
 

@@ -12,11 +12,8 @@ from mindist.tasks.ornstein_uhlenbeck import OrnsteinUhlenbeckTask
 from mindist.tasks.sir import SIRTask
 from mindist.tasks.task import Task
 
-TASKS: dict[str, Callable[..., Task]] = {
-    "gaussian": GaussianTask,
-    "oup": OrnsteinUhlenbeckTask,
-    "sir": SIRTask,
-}
+PAPERS: tuple[type[Task], ...] = (GaussianTask, OrnsteinUhlenbeckTask, SIRTask)
+TASKS: dict[str, Callable[..., Task]] = {task.name: task for task in PAPERS}
 """The constructor of each task, by name; called without arguments it makes the paper's."""
 
 

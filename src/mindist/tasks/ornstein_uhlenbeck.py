@@ -11,7 +11,7 @@ first of which is :math:`X_0`; contamination replaces trajectories by ones that 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -83,9 +83,7 @@ Ornstein-Uhlenbeck process
         N = checks.size(num_observations, self.num_obs)
         return self._trajectories(theta, N, self.variance, generator)
 
-    def _trajectories(
-        self, theta: Tensor, num: int, variance: float, generator: torch.Generator
-    ) -> Tensor:
+    def _trajectories(self, theta: Tensor, num: int, variance: float, generator: Any) -> Tensor:
         """Simulate trajectories `(B, num, T)` for any parameters `(B, 2)`."""
         # Time comes first while stepping, so that each step reads and writes memory in order.
         x = torch.randn(self.num_times, len(theta), num, generator=generator)
