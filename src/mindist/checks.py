@@ -20,14 +20,7 @@ Condition = Callable[[Any], bool]
 def wrong(
     name: str, expected: str, got: object, then: str = "", kind: type[Exception] = ValueError
 ) -> Exception:
-    """Return the error for an argument that is not what was expected.
-
-    Example:
-        >>> raise wrong("alpha", "a level between 0 and 1", 2, "The usual is 0.05.")
-        Traceback (most recent call last):
-            ...
-        ValueError: alpha: expected a level between 0 and 1, got 2. The usual is 0.05.
-    """
+    """Return the error for an argument that is not what was expected, and what to do `then`."""
     return kind(f"{name}: expected {expected}, got {got}. {then}".rstrip())
 
 

@@ -187,7 +187,6 @@ class Record:
         return (self if extra == INLINE else self._own(name, axes)).read(kind)
 
     def _own(self, name: str, axes: Mapping[str, Any], index: int = 0) -> "Record":
-        """Return the record of a part, with sizes that are numbers or those of other axes."""
         sizes = {}
         for axis, size in axes.items():
             size = size[index] if isinstance(size, tuple) else size
@@ -236,7 +235,6 @@ class Record:
         return float(self.checked(name, said, lambda v: _finite(v) and (v > 0 or not positive)))
 
     def items(self, name: str, expected: str, fits: Callable[[Any], bool]) -> tuple[Any, ...]:
-        """Return a list of settings, not empty, each of which fits."""
 
         def all_fit(value: Any) -> bool:
             return isinstance(value, list) and 0 < len(value) <= MAX_ITEMS and all(map(fits, value))
@@ -260,7 +258,6 @@ class Record:
         return torch.Size(self.checked(name, "the shape of an observation", lambda _: fits))
 
     def only(self, names: Sequence[str]) -> None:
-        """Raise a ValueError if there are other settings than these."""
         if unknown := sorted(set(self.values) - set(names)):
             raise storage.damaged(self.file, f"it has an unknown setting {unknown[0][:80]!r}")
 

@@ -162,7 +162,6 @@ def damaged(file: Path, why: str) -> ValueError:
 
 
 def check_version(folder: Path, version: int, newest: int) -> None:
-    """Raise a ValueError for a format that only a newer mindist reads."""
     if version > newest:
         most = f"newer than {newest}, the newest that this version of mindist reads"
         then = "Upgrade mindist to load it."
@@ -170,7 +169,6 @@ def check_version(folder: Path, version: int, newest: int) -> None:
 
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return JSON values with a checksum of them."""
     return {**values, "sha256": digest(canonical(values))}
 
 

@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,16 +19,14 @@ SEEDS = 10  # seeds of a run: those of the next begin after them
 PAPER_SIMULATIONS = 10_000
 
 
-@dataclass(frozen=True)
-class Sizes:  # how much to simulate; the defaults take half a minute on two cores
+class Sizes(NamedTuple):  # how much to simulate; the defaults take half a minute on two cores
     simulations: int = 4_000
     test_datasets: int = 100
     posterior_samples: int = 500
     epsilons: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
 
 
-@dataclass(frozen=True)
-class Methods:
+class Methods(NamedTuple):
     npe: Any
     paper: RobustPosterior
     default: RobustPosterior
@@ -119,7 +116,6 @@ def draw_figure(task: GaussianTask, methods: Methods, path: Path, *, seed: int =
 
 
 def format_table(table: Mapping[float, Mapping[str, float]]) -> str:
-    """Return a table as text: rows are contaminated fractions, columns are methods."""
     names = list(next(iter(table.values())))
     lines = ["epsilon  " + "  ".join(f"{name:>17}" for name in names)]
     for epsilon, row in table.items():
@@ -128,7 +124,6 @@ def format_table(table: Mapping[float, Mapping[str, float]]) -> str:
 
 
 def run(*, seed: int, figure: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Run the demo, tell each line of what comes out, and return it as values for JSON."""
     start, task, sizes = time.monotonic(), GaussianTask(), Sizes()
     tell("Location of a 2-d Gaussian from 100 observations. A fraction epsilon of them is wrong.")
     tell(f"Training on {sizes.simulations:,} simulations (the paper: {PAPER_SIMULATIONS:,}) ...")

@@ -86,7 +86,6 @@ def leave(error: Exception) -> None:
 
 
 def describe(error: Exception) -> str:
-    """Return an error as a sentence, and where in the user's own code it arose."""
     text, kind = str(error).strip(), type(error).__name__
     if isinstance(error, CommandError):
         return text
@@ -114,7 +113,6 @@ def place_in_user_code(error: BaseException) -> str | None:
 
 
 def in_words_of_the_command(text: str) -> str:
-    """Return a message of the package as it reads on the command line."""
     for phrase, words in PHRASES.items():
         text = text.replace(phrase, words)
     head, _, rest = text.partition(": ")

@@ -20,7 +20,6 @@ TABLES = (".csv", ".parquet")
 
 
 def say(text: str) -> None:
-    """Print a line for people who wait, on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -56,12 +55,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def console() -> Console:
-    """Return stdout, as wide as the terminal, or wide enough for a file."""
     return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False)
 
 
 def bar(total: int, what: str) -> Any:
-    """Make a bar with the time left, on a terminal, if it takes more than two seconds."""
     from tqdm.auto import tqdm
 
     return tqdm(desc=what, total=total, delay=DELAY, disable=not on_terminal(), leave=False)

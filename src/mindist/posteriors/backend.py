@@ -126,5 +126,4 @@ def kind(thing: Any) -> str:
 
 
 def packages(thing: Any) -> Iterator[str]:
-    """Yield the top-level packages that an object's class and its bases come from."""
     return (base.__module__.partition(".")[0] for base in type(thing).__mro__)

@@ -80,7 +80,6 @@ class BayesFlowDensity(Density):
         return torch.as_tensor(log_q).to(s).reshape(theta.shape[:-1])
 
     def _conditions(self, s: Tensor) -> Tensor:
-        """Return what the inference network is given for summaries `(B, d_s)`."""
         if self.learned:
             return s
         adapted = self.approximator.adapter(split_columns(s, self.conditions), strict=False)

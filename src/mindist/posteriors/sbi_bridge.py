@@ -303,7 +303,6 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
 
 
 def owner_of_net(estimator: Any) -> Any:
-    """Return the module that has the embedding net: nflows' flow, or the estimator itself."""
     return estimator.net if isinstance(estimator, NFlowsFlow) else estimator
 
 

@@ -139,7 +139,6 @@ def load_posterior(
 
 
 def _behind_standardiser(net: nn.Module, state: dict[str, Tensor], prefix: str) -> nn.Module:
-    """Return `Sequential(Standardize, net)`, with the shapes of the stored mean and scale."""
     ends = (prefix + "_mean", prefix + "_std")
     found = [value.clone() for end in ends for name, value in state.items() if name.endswith(end)]
     if len(found) != 2:

@@ -239,7 +239,6 @@ def as_distribution(prior: Any) -> tuple[Distribution, bool]:
 
 
 def check_prior(prior: Any, shape: Sequence[int], of: str) -> None:
-    """Raise unless a prior draws parameter vectors of a shape, as `of` has them."""
     drawn = tuple(prior.sample((1,)).shape[1:])
     if drawn != tuple(shape):
         said = f"one of parameters of shape {tuple(shape)}, as the {of} has them"

@@ -14,7 +14,7 @@ draws. For log-probabilities :math:`Z(s)` is their acceptance rate.
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -198,8 +198,7 @@ def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
 
 
 # An estimate of Z(s) for B datasets: draws inside the prior's support, and all, `(B,)`.
-@dataclass(frozen=True)
-class Leakage:
+class Leakage(NamedTuple):
     accepted: Tensor
     draws: Tensor
 

@@ -137,7 +137,6 @@ def share(p: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds, minutes or hours, as a person would say it."""
     if seconds < 60:
         return f"{seconds:.2g} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,8 +47,7 @@ class Draws:  # samples of one posterior, and data simulated from them if there 
     fit_weighted: float | None = None  # the same of the data as weighted by the adaptation
 
 
-@dataclass(frozen=True)
-class Material:
+class Material(NamedTuple):
     result: Adaptation  # of one dataset, on the CPU
     x: Tensor  # `(N, *event)`
     mds: MinimumDistance
@@ -393,7 +392,6 @@ def data_figure(material: Material) -> Markup:
 
 
 def posterior_figures(material: Material) -> list[Markup]:
-    """Draw every parameter alone, and the first two together."""
     samples = {k: d.theta.double().numpy() for k, d in material.draws.items() if len(d.theta)}
     dim = next((drawn.shape[1] for drawn in samples.values()), 0)
     figures = []
@@ -412,7 +410,6 @@ def posterior_figures(material: Material) -> list[Markup]:
 
 
 def predictive_figures(material: Material) -> list[Markup]:
-    """Draw replicated summaries, and a replicated dataset for each posterior."""
     draws = material.draws.items()
     summaries = {name: d.summaries.double().numpy() for name, d in draws if len(d.summaries)}
     if not summaries:
@@ -442,7 +439,6 @@ def predictive_figures(material: Material) -> list[Markup]:
 
 
 def selftest_figure(material: Material) -> Markup | None:
-    """Draw what the estimator mends on its own simulations, if that was tested."""
     if (found := material.mds.selftest_) is None:
         return None
     alt, size = f"As a table of errors. {found.verdict}", (6.5, 0.4 * len(found.kinds) + 1.5)

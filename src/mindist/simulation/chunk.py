@@ -66,7 +66,6 @@ class Chunk:
 
 
 def simulate_chunk(work: Work, index: int) -> Chunk:
-    """Simulate one chunk in this process, which does one at a time."""
     start, settings = time.perf_counter(), work.settings
     call = Call(work.sources.simulator, settings.n_obs, work.schema.shapes["x"][1:])
     with _alone, calls.one_core(), calls.borrowed_globals(), torch.no_grad():
@@ -203,7 +202,6 @@ def probe(sources: Sources, settings: Settings) -> Schema:
 
 
 def _first(sources: Sources, settings: Settings, caller: Caller) -> tuple[Any, Data, bool]:
-    """Return the first draws that succeed, as a batch if the simulator takes one."""
     ways = [True, False] if settings.vectorised is None else [settings.vectorised]
     seeded = partial(calls.draw_seed, settings.seed, PROBE)
     dim = draw_prior(sources.prior, 1, seeded()).shape[1]

@@ -9,20 +9,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import cache
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from mindist import checks
 from mindist.simulation.calls import need
-
-Job = TypeVar("Job")
-Outcome = TypeVar("Outcome")
 
 WAVE = 16  # jobs for each process whose outcomes may wait: joblib itself would let all of them
 
 
 def outcomes(
-    function: Callable[[Job], Outcome], jobs: Sequence[Job], workers: int, wave: int | None = None
-) -> Iterator[Outcome]:
+    function: Callable[[Any], Any], jobs: Sequence[Any], workers: int, wave: int | None = None
+) -> Iterator[Any]:
     """Yield what a function gives for each job, as they come; up to `wave` may wait in memory."""
     if not jobs or (min(workers, len(jobs)) <= 1 and not on_cluster()):
         yield from map(function, jobs)

@@ -155,17 +155,14 @@ def frame_size(head: bytes) -> int | None:
     return int.from_bytes(head[first : first + size], "little") + (256 if kind == 1 else 0)
 
 
-def _create(folder: Path, shape: tuple[int | None, ...], dtype: Any, **options: Any) -> Any:
+def _create(folder: Path, shape: Any, dtype: Any, chunk: int = 0) -> Any:
+    """Make an array; with some rows in each file, rows that nobody wrote are NaN or False."""
     zarr = need("zarr")
-    fixed = {"zarr_format": 3, "compressors": zarr.codecs.ZstdCodec(), "overwrite": True}
-    return zarr.create_array(store=str(folder), shape=shape, dtype=dtype, **fixed, **options)
-
-
-def _create_rows(folder: Path, shape: tuple[int | None, ...], dtype: str, chunk: int) -> None:
-    """Make an array with some rows in each file; rows that nobody wrote are NaN or False."""
-    options = {"chunks": (chunk, *shape[1:]), "fill_value": dtype != "bool" and math.nan}
-    names = {"name": "default", "separator": "."}
-    _create(folder, shape, dtype, **options, chunk_key_encoding=names, config=CONFIG)
+    how = {"zarr_format": 3, "compressors": zarr.codecs.ZstdCodec(), "overwrite": True}
+    if chunk:
+        how |= {"chunks": (chunk, *shape[1:]), "fill_value": dtype != "bool" and math.nan}
+        how |= {"chunk_key_encoding": {"name": "default", "separator": "."}, "config": CONFIG}
+    return zarr.create_array(store=str(folder), shape=shape, dtype=dtype, **how)
 
 
 class Store:  # a bank on disk, complete or not, to be read
@@ -229,7 +226,6 @@ class Store:  # a bank on disk, complete or not, to be read
         return values
 
     def data(self, first: int, last: int) -> tuple[NumPy, NumPy, NumPy]:
-        """Read data, summaries and validity of rows of the pilot."""
         names = ("x" if self.keep == "data" else "pilot", "s", "valid")
         x, s, valid = (self.rows(first, last, name) for name in names)
         return x, s, valid
@@ -439,7 +435,7 @@ class Writer(Store):
                 shutil.rmtree(path / name, ignore_errors=True)
             (path / "chunks").mkdir(parents=True)
             for name, layout in layouts.items():
-                _create_rows(path / name, *layout, schema["chunk"])
+                _create(path / name, *layout, schema["chunk"])
             write_group(path / "chunks", {"what": "a group for each complete chunk"})
             write_group(path, header)
         return cls(path)
@@ -491,7 +487,7 @@ class Writer(Store):
             for name, value in tensors.items():
                 plain = value.numpy()
                 _create(folder / name, plain.shape, plain.dtype)[...] = plain
-            _create_rows(self.path / "z_bar", (self.schema.num, dim), "float32", self.schema.chunk)
+            _create(self.path / "z_bar", (self.schema.num, dim), "float32", self.schema.chunk)
             sums = {"sha256": _tensors_digest(tensors), "names": sorted(tensors)}
             self.set_header(embedding={"config": config, **sums})
 

@@ -132,6 +132,5 @@ def lag_correlation(before: Tensor, after: Tensor) -> Tensor:
 
 
 def long_enough(length: int, name: str, what: str) -> None:
-    """Raise where a trajectory is too short for a lag-1 correlation."""
     if length < 3:
         raise checks.wrong(name, f"at least 3 {what}, which a lag-1 correlation needs", length)
