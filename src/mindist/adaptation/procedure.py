@@ -27,13 +27,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.adaptation.calibration import (
-    Calibration,
-    SummaryNoise,
-    doubted,
-    moved_by,
-    spread_of,
-)
+from mindist.adaptation.calibration import Calibration, SummaryNoise, moved_by, spread_of
 from mindist.adaptation.sorting import CUT, STRICT, Sorter
 from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Speaker, Spoken
 from mindist.detection import CombinedTest, Misfit, SummaryOutlyingness
@@ -304,17 +298,16 @@ class Procedure:
         """Examine datasets `(B, N, *event)` with summaries, projections and statistics."""
         s_obs, num_obs = s_obs.double(), x.shape[1]
         speaker = Speaker(summarise, self.refill)
-        own = self.bias, self.strict, self.misfit, self.usual
-        points = FixedPoints(self.sorter, speaker, *own)
+        points = FixedPoints(self.sorter, speaker, self.bias, self.strict, self.misfit, self.usual)
         seen = self.seen(x, embedding, summarise)
         spoken = _whole_way(points, x, seen, s_obs, near)
         centre, covariance = self.calibration(spoken.s)
         V = noise.covariance(centre)
-        spread = spread_of(covariance, V, spoken.weights.sum(1), num_obs, self.num_obs)
-        spread = doubted(spread, spoken.doubt, V)
+        kept = spoken.weights.sum(1)
+        spread = spread_of(covariance, V, kept, num_obs, self.num_obs, spoken.doubt)
         # The observed summary varies as one of N observations does, not of the simulations' N0.
         ratio = self.num_obs / num_obs
-        alone = spread_of(covariance, ratio * V, spoken.weights.sum(1), num_obs, num_obs)
+        alone = spread_of(covariance, ratio * V, kept, num_obs, num_obs)
         moved = moved_by(s_obs, centre, alone, ratio * V)
         projected, covariance = self.projection(near[:, 0])
         wide = spread_of(covariance, V, torch.full_like(moved, num_obs), num_obs, self.num_obs)

@@ -126,17 +126,14 @@ class EmbeddingDistance:
         """Residuals `(n, r)` and Jacobians `(n, r, d_s)`; r is the rank, plus d_s with a cloud."""
         h, slope = self.decoder.basis_and_jacobian(s)
         mixing = self.head.mixing
-        r, J = h @ mixing - self.target[problem], _through(slope.mT, mixing).mT
+        # One product of all rows is faster than n products.
+        J = (slope.mT.flatten(0, 1) @ mixing).view(*slope.mT.shape[:2], -1).mT
+        r = h @ mixing - self.target[problem]
         if self.cloud is None:
             return r, J
         root = math.sqrt(self.stay)
         offset, slope = self.cloud.residual(s, problem), self.cloud.whitener[problem]
         return torch.cat([r, root * offset], 1), torch.cat([J, root * slope], 1)
-
-
-def _through(values: Tensor, matrix: Tensor) -> Tensor:
-    """Return `(n, d, H)` times one matrix `(H, K)`: one product is faster than n."""
-    return (values.flatten(0, 1) @ matrix).view(*values.shape[:2], matrix.shape[1])
 
 
 SOLVERS = ("levenberg-marquardt", "lbfgs", "gradient-descent", "adam")
@@ -324,8 +321,8 @@ def search(
     every = torch.arange(s_obs.shape[0], device=s_obs.device)
     dataset = every.repeat_interleave(num_starts) if num_starts > 1 else every
     objective = _objective(view, options, problem.x, z_bar, cloud)
-    start = starts.flatten(0, 1)
-    solution = _solve(view, options, objective, start, dataset, generator, tolerance)
+    how = starts.flatten(0, 1), dataset, generator, tolerance
+    solution = _solve(view, options, objective, *how)
     # In the precision of the summaries: rounding may undo a tiny gain.
     value = solution.value.to(problem.s_obs.dtype).double()
     with torch.no_grad():

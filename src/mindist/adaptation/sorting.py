@@ -37,8 +37,7 @@ from mindist.features.residuals import Residuals, numbers, scale_of
 
 # docs/robustness.md has the errors with other cuts and widths. The other numbers were not varied.
 NARROWER = 4  # the second kernel of (b) is the narrow one to the power of 2^4: a quarter as wide
-# Shares of simulated observations below which one is out, and would be out of caution.
-CUT, STRICT = 1e-3, 0.1
+CUT, STRICT = 1e-3, 0.1  # shares of simulated observations below which one is out
 TAIL = 0.05  # share of simulated observations from which the tail of the density is extrapolated
 FACTOR, ERRORS = 1.3, 3.5  # by which the data's own density has to exceed the model's
 FEWEST = 2.5  # observations that make a clump
@@ -47,7 +46,6 @@ NEAR, POINTS = 16, 32  # simulated datasets near s, and residuals of each, that 
 ROUGH = 4  # one in so many of them, where only what is far out matters
 TAIL_POINTS = 1_500  # residuals from which the tail of the density is learned
 REACH, STEP = 12.0, 0.25  # of the grid on which single numbers are counted
-LEAST = 1e-30  # density whose logarithm is taken
 FAR = -80.0  # the least log of a kernel value: below -87 an exponential takes ten times as long
 MOST_ALONE = 24  # numbers of a residual that are looked at one by one
 
@@ -94,7 +92,7 @@ class Sorter:
             _kernel(rows, first[idx[:, :NEAR]].flatten(1, 2), bandwidth).mean(-1)
             for rows, idx in zip(rho.split(16), order.split(16), strict=True)
         ]
-        log_density = torch.cat(density).clamp(min=LEAST).log()
+        log_density = torch.cat(density).log()
         pool = log_density[order].flatten(1).sort(1).values
         lowest = max(2, int(TAIL * pool.shape[1]))
         level = pool[:, lowest]
@@ -144,7 +142,7 @@ class Sorter:
         rho, near = self.residuals(seen, s), self.near(s)
         points = self.points[near, :: 1 if clumps else ROUGH].flatten(1, 2)
         kernel = _kernel(rho, points, self.bandwidth)
-        log_density = kernel.mean(-1).clamp(min=LEAST).log()
+        log_density = kernel.mean(-1).log()
         level, decay = (part[near].mean(1)[:, None].float() for part in (self.level, self.decay))
         share = _share(log_density, level, decay)
         alone = _Alone.of(rho, points)

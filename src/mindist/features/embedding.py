@@ -21,7 +21,6 @@ from mindist.protocols import State
 from mindist.schema import Record, prefixed
 
 CHUNK_BYTES = 2**24  # of raw data represented at once
-
 TOLERANCE = 1e-6  # what another machine's rounding of a median may change of two equal embeddings
 
 

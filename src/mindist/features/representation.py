@@ -184,11 +184,7 @@ class SignedLog(StoredRepresentation):
         return {"unit": _typical(_some(rows).abs())}
 
     def _map(self, rows: Tensor) -> Tensor:
-        ratio = rows / self.unit.to(rows.dtype)
-        if ratio.requires_grad or ratio.device.type != "cpu":
-            return torch.asinh(ratio)
-        # .7 ns for a number in float32 and 2 ns in float64, where torch takes 17 ns.
-        return torch.from_numpy(np.arcsinh(ratio.numpy()))
+        return asinh(rows / self.unit.to(rows.dtype))
 
 
 @dataclass(frozen=True)
@@ -413,6 +409,13 @@ def candidates(event_shape: Sequence[int]) -> tuple[str, ...]:
         return ("power-spectrum", "identity")
     names = ("identity", "signed-log") if len(event_shape) <= 1 else ("identity",)
     return (*names, "standardised") if math.prod(event_shape) > 1 else names
+
+
+def asinh(x: Tensor) -> Tensor:
+    """Return the inverse hyperbolic sine: NumPy takes .7 to 2 ns for a number, torch 17 ns."""
+    if x.requires_grad or not x.is_cpu:
+        return torch.asinh(x)
+    return torch.from_numpy(np.arcsinh(x.numpy()))
 
 
 def _some(rows: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from mindist.features.representation import asinh
 from mindist.threads import one_thread
 
 # Length scales of the random features and strengths of the ridge that are tried, in standard
@@ -37,7 +38,7 @@ WIDER = 0.5  # of the range of simulated summaries, on both sides, in which a re
 PLAIN = 0.2  # by which numbers have to be less odd to be transformed
 TRIED = 1_000  # simulated datasets on which that is tried
 NEAR = 3.0  # standard deviations up to which residuals stay much as they are
-FARTHEST = 1e15  # of which float32 holds the square
+FARTHEST = 1e30  # of which float32 holds three times as much
 RIDGE = 1e-3  # of the variances, where coordinates may be collinear
 
 
@@ -219,13 +220,7 @@ class Residuals:
             T[:, rows, columns] = self.lower(s)
             r = r @ T.mT
         r = r * ((-self.log_scale(s) / 2).exp() / NEAR)[:, None]
-        return NEAR * _asinh(r.clamp(-FARTHEST, FARTHEST).float())
-
-
-def _asinh(x: Tensor) -> Tensor:
-    """Return the inverse hyperbolic sine, in a fifth of the time of `torch.asinh`."""
-    square = x.square()
-    return torch.copysign((x.abs() + square / (1 + (1 + square).sqrt())).log1p(), x)
+        return NEAR * asinh(r.clamp(-FARTHEST, FARTHEST).float())
 
 
 def numbers(rho: Tensor) -> Tensor:
@@ -234,7 +229,7 @@ def numbers(rho: Tensor) -> Tensor:
     if q == 1:
         return rho
     size = (rho.square().sum(-1, keepdim=True) - q) / math.sqrt(2 * q)  # of a chi-square variable
-    return torch.cat([rho, NEAR * _asinh(size / NEAR)], -1)
+    return torch.cat([rho, NEAR * asinh(size / NEAR)], -1)
 
 
 def _transformed(seen: Tensor, kind: Tensor, unit: Tensor) -> Tensor:
@@ -244,7 +239,7 @@ def _transformed(seen: Tensor, kind: Tensor, unit: Tensor) -> Tensor:
     for number in kind.unique().tolist():
         if number:
             value = ratio.clamp(min=0).pow(1 / 3) if number == 2 else ratio.clamp(min=1).log()
-            seen = torch.where(kind == number, ratio.asinh() if number == 1 else value, seen)
+            seen = torch.where(kind == number, asinh(ratio) if number == 1 else value, seen)
     return seen
 
 
