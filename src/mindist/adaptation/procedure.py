@@ -27,7 +27,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.adaptation.calibration import Calibration, SummaryNoise, moved_by, spread_of
+from mindist.adaptation.calibration import Calibration, SummaryNoise, doubt, moved_by, spread_of
 from mindist.adaptation.sorting import CUT, STRICT, Sorter
 from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Speaker, Spoken
 from mindist.detection import CombinedTest, Misfit, SummaryOutlyingness
@@ -53,6 +53,7 @@ CLEARLY, VERY_CLEARLY = 0.5, 1.1
 # Of clean simulations that are detected at this level: sampling variances that they may lose on
 # average, at most 20 of each. An error of 1.02 times as much, or one false alarm in 600.
 ALARM, AFFORDABLE, MOST_LOST = 0.05, 0.035, 20.0
+DOUBT, KEPT_DOUBT = 6.0, 2.0  # c, of what is left and of an observed summary that is kept
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 BLOCK_ELEMENTS = 2**24  # kernel values of all paths of a block, 64 MB
 
@@ -63,6 +64,7 @@ class Examined(NamedTuple):
     spoken: Spoken
     centre: Tensor  # the calibrated summary of what is left `(B, d_s)`
     spread: Tensor  # its covariance U, `(B, d_s, d_s)`
+    kept_doubt: Tensor  # the covariance of an observed summary that is kept `(B, d_s, d_s)`
     projected: Tensor  # the calibrated projection `(B, d_s)`
     projected_spread: Tensor  # its covariance `(B, d_s, d_s)`
     moved: Tensor  # log(1 + H): how far the observed summary is from the calibrated one, `(B,)`
@@ -151,6 +153,7 @@ class Limits:
     gap: float  # how much less than before that has to be
     moved: float  # how far no summary of a clean simulation has moved
     unlike: float  # how far no summary of a clean simulation is from the others
+    doubt: float  # how far strict sorting moves few summaries of clean simulations
 
 
 @dataclass(frozen=True)
@@ -245,6 +248,7 @@ class Procedure:
             _affordable(gap, loss),
             float(moved_by(s[last], centre, spread, V).max()) + CLEARLY,
             unlike,
+            float(moved_by(found.s, found.s + found.doubt, spread, V).quantile(1 - ALARM)),
         )
         return cls(
             coordinates,
@@ -303,15 +307,19 @@ class Procedure:
         spoken = _whole_way(points, x, seen, s_obs, near)
         centre, covariance = self.calibration(spoken.s)
         V = noise.covariance(centre)
-        kept = spoken.weights.sum(1)
-        spread = spread_of(covariance, V, kept, num_obs, self.num_obs, spoken.doubt)
+        kept, far = spoken.weights.sum(1), spoken.s + spoken.doubt
+        spread = spread_of(covariance, V, kept, num_obs, self.num_obs)
+        unsure, kept_doubt = (
+            doubt(s, far, spread, V, self.limits.doubt) for s in (spoken.s, s_obs)
+        )
         # The observed summary varies as one of N observations does, not of the simulations' N0.
         ratio = self.num_obs / num_obs
         alone = spread_of(covariance, ratio * V, kept, num_obs, num_obs)
         moved = moved_by(s_obs, centre, alone, ratio * V)
         projected, covariance = self.projection(near[:, 0])
         wide = spread_of(covariance, V, torch.full_like(moved, num_obs), num_obs, self.num_obs)
-        return Examined(spoken, centre, spread, projected, wide, moved, statistics)
+        spread, kept_doubt = spread + DOUBT * unsure, KEPT_DOUBT * kept_doubt
+        return Examined(spoken, centre, spread, kept_doubt, projected, wide, moved, statistics)
 
     def fits(self, found: Examined) -> Tensor:
         """Return whether what is left looks like the model, `(B,)`."""
