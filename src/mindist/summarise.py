@@ -15,10 +15,7 @@ from mindist.protocols import Summary
 
 
 class Summariser:
-    """A summary function that always takes and gives tensors.
-
-    `numpy` is whether it wants NumPy arrays, None to find out at the first call; `dim` is d_s.
-    """
+    """A summary function that always takes and gives tensors; `numpy` None is found out."""
 
     def __init__(self, summary: Summary, numpy: bool | None = None, dim: int | None = None) -> None:
         if not callable(summary):
@@ -30,11 +27,8 @@ class Summariser:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, *, prefer_numpy: bool = False) -> Tensor:
-        """Summaries `(B, d_s)` of datasets `(B, N, *event)`, on the device of `x`.
-
-        A first call tries the kind of array that the user handed over: a function such as
-        `lambda x: x.std(1)` runs on both kinds and means different things.
-        """
+        # A first call tries the kind of array that the user handed over: a function such as
+        # `lambda x: x.std(1)` runs on both kinds and means different things.
         if not len(x) and self.dim is not None:
             return x.new_empty(0, self.dim)
         if self.numpy is None:

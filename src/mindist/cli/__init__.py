@@ -3,7 +3,6 @@
 May import: everything, but within the functions of commands, so that `mindist --help` is quick.
 """
 
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +26,7 @@ from mindist.cli.options import Json, Seed
 from mindist.cli.output import print_json, say
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
-
+FIGURE, VERSION = Path("results/demo/figure1.png"), "Say which, and exit."
 ELSEWHERE = {  # the commands of mindist-paper
     "tasks": "List the paper's tasks.",
     "reproduce": "Run an experiment of the paper, or all.",
@@ -35,17 +34,15 @@ ELSEWHERE = {  # the commands of mindist-paper
 }
 
 
-def _installed(name: str, explained: str) -> Callable[..., Any]:
+def _installed(name: str, explained: str) -> Any:
     """Return a command of mindist-paper, or one that says how to get it."""
     for entry in entry_points(group="mindist.commands", name=name):
-        command: Callable[..., Any] = entry.load()
-        return command
+        return entry.load()
 
     def missing(ctx: typer.Context) -> None:
-        raise UsageError(
-            f"`mindist {name}` belongs to mindist-paper, which is not installed. In a clone of "
-            "the repository: pip install -c constraints.txt -e '.[cli,demo]' -e paper"
-        )
+        install = "pip install -c constraints.txt -e '.[cli,demo]' -e paper"
+        said = f"`mindist {name}` belongs to mindist-paper, which is not installed."
+        raise UsageError(f"{said} In a clone of the repository: {install}")
 
     missing.__doc__ = f"{explained} (Needs mindist-paper, which is not installed.)"
     return missing
@@ -79,17 +76,13 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main(
     debug: Annotated[bool, Option("--debug", help="Show tracebacks of errors.")] = False,
-    version: Annotated[
-        bool, Option("--version", help="Say which, and exit.", callback=_version)
-    ] = False,
+    version: Annotated[bool, Option("--version", help=VERSION, callback=_version)] = False,
 ) -> None:
     """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
 
 
 def demo(
-    out: Annotated[Path, Option(help="The figure: .png, .svg or .pdf.")] = Path(
-        "results/demo/figure1.png"
-    ),
+    out: Annotated[Path, Option(help="The figure: .png, .svg or .pdf.")] = FIGURE,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:

@@ -13,6 +13,7 @@ from mindist.cli.options import load_data, load_posterior, load_user_code
 from mindist.cli.output import MAX_LISTED, TABLES, bar, number, say, waiting
 
 SUMMARIES = ("s_obs", "s_star")
+ADAPTED = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
 FORCE = "Adapt every dataset, misspecified or not."
 OUT = "Table of datasets: .csv or .parquet; a row for each."
 OBSERVATIONS = "Table of observations: .csv or .parquet; weight and outlier score."
@@ -98,8 +99,14 @@ def adapt(
             output.print_verdicts(found, estimator.alpha)
         if len(found) == 1:
             _print_one(found[0])
-        else:
-            _print_many([row for row in found if row["adapted"]])
+        cells = []
+        for row in (row for row in found if row["adapted"] and len(found) > 1):
+            summaries = (f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES)
+            counts = (number(row["epsilon"]), str(len(row["outliers"])))
+            cells.append((str(row["dataset"]), *counts, *summaries))
+        if cells:
+            title = f", the first {MAX_LISTED}" if len(cells) > MAX_LISTED else ""
+            output.print_table(ADAPTED, cells[:MAX_LISTED], f"Adapted{title}:")
         for failure in failures:
             say(f"Error: dataset {failure['dataset']}: {failure['message']}")
         for path in filter(None, (out, observations)):
@@ -131,18 +138,6 @@ def _print_one(values: dict[str, Any]) -> None:
         return
     listed = ", ".join(map(str, outliers[:MAX_LISTED])) + (", ..." if outliers[MAX_LISTED:] else "")
     print(f"Outliers: {len(outliers)} of {n_obs} observations, counted from 0: {listed}.")
-
-
-def _print_many(adapted: list[dict[str, Any]]) -> None:
-    cells = []
-    for row in adapted[:MAX_LISTED]:
-        summaries = (f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES)
-        counts = (number(row["epsilon"]), str(len(row["outliers"])))
-        cells.append((str(row["dataset"]), *counts, *summaries))
-    title = f"Adapted, the first {MAX_LISTED}:" if len(adapted) > MAX_LISTED else "Adapted:"
-    columns = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
-    if adapted:
-        output.print_table(columns, cells, title)
 
 
 NETCDF, NUMPY = ".nc", ".npy"

@@ -104,10 +104,8 @@ def draw_figure(task: GaussianTask, methods: Methods, path: Path, *, seed: int =
         figure, (left, middle, right) = report.new_figure(3)
     labels = ("clean observations", "contaminated observations")
     report.plot_data_space(left, x_obs, outlier, labels=labels)
-    decoded = {
-        "model at the observed summary": (result.s_obs, OBSERVED),
-        "model at the adapted summary": (result.s_star, ADAPTED),
-    }
+    at = "model at the {} summary".format
+    decoded = {at("observed"): (result.s_obs, OBSERVED), at("adapted"): (result.s_star, ADAPTED)}
     report.plot_density_contours(left, fitted, decoded).legend(fontsize=9, loc="upper left")
     s_ref = task.summary(x[None])[0]
     report.plot_summary_space(middle, fitted.bank.s, result.s_obs, result.s_star, s_ref=s_ref)

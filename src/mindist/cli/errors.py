@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -59,13 +58,11 @@ class StoppedError(CommandError):  # Ctrl-C, with what to do next
 @contextmanager
 def spoken(*, debug: bool) -> Iterator[None]:
     """Turn errors inside into a message on stderr and a status (debug lets them through)."""
-
-    def one_line(message: Warning | str, *_: Any, **__: Any) -> None:
-        print(f"Note: {in_words_of_the_command(str(message))}", file=sys.stderr)
-
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = one_line  # where in the code they arose is of no use here
+        with warnings.catch_warnings():  # where in the code they arose is of no use here
+            warnings.showwarning = lambda message, *_, **__: print(
+                f"Note: {in_words_of_the_command(str(message))}", file=sys.stderr
+            )
             warnings.filterwarnings("ignore", category=FutureWarning)
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             yield

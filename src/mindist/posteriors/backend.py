@@ -22,11 +22,10 @@ from torch.distributions import constraints
 
 from mindist import checks
 
+# The bridge of functions, of objects with a method `sample`, of flows; then that of each library.
 FLOWS = "mindist.posteriors.flow_bridge"
-"""The bridge of functions, of objects with a method `sample`, and of flows."""
 BRIDGES = {name: f"mindist.posteriors.{name}_bridge" for name in ("sbi", "bayesflow")}
 BRIDGES |= dict.fromkeys(("zuko", "lampe", "ili"), FLOWS)
-"""The bridge of each library, by the library's top-level package."""
 FUNCTION = "a function f(s, n) that draws n parameters given a summary"
 
 

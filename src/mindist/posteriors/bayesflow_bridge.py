@@ -102,7 +102,6 @@ class LearnedSummary:
 
     @torch.no_grad()
     def __call__(self, x: Any) -> Tensor:
-        """Return summaries `(B, d_s)` of datasets `(B, N, *event)`."""
         x, parts = torch.as_tensor(x), []
         for part in x.split(max(1, MAX_NUMBERS // max(1, x[:1].numel()))):
             adapted = self.adapter(dict(self.conditions(_array(part))), strict=False)

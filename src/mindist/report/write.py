@@ -82,29 +82,6 @@ class Material(NamedTuple):
         return int(self.shift.abs().argmax())
 
 
-def one_dataset(result: Adaptation, x: Array, mds: MinimumDistance) -> tuple[Adaptation, Tensor]:
-    """Return adaptation and data of one dataset, or of a batch of one; raise if they disagree."""
-    if not isinstance(result, Adaptation):
-        raise TypeError(
-            f"result: expected an Adaptation, got {type(result).__name__}. Make one with "
-            "mds.adapt(x_obs)."
-        )
-    batch, _ = checks.observed(x, mds.event_shape)
-    if (result.batched and len(result) != 1) or len(batch) != 1:
-        num = len(result) if result.batched else 1
-        then = "For the first of a batch pass result[0] and x[0]."
-        got = f"results of {num} and data of {len(batch)}"
-        raise checks.wrong("result, x", "one dataset", got, then)
-    one = result[0] if result.batched else result
-    x_obs = batch[0].to(mds.fitted_.probe.dtype)
-    own = mds.fitted_.summarise(x_obs[None].to(mds.device))[0].cpu()
-    if len(one.weights) != len(x_obs) or not checks.agree(own, one.s_obs.cpu()):
-        got = f"one of {len(one.weights)} observations whose summary is not that of x"
-        then = f"x has {len(x_obs)} observations. Pass mds.adapt(x)."
-        raise checks.wrong("result, x", "the adaptation of this dataset", got, then)
-    return moved(one, torch.device("cpu")), x_obs.cpu()
-
-
 def predict(drawn: Draws, simulator: Any, x: Tensor, weights: Tensor, mds: Any, seed: int) -> Draws:
     theta = drawn.theta[: min(REPLICATIONS, max(1, MAX_BYTES // (4 * x.numel())))]
     made, error = predict_data(simulator, theta, tuple(x.shape), seed)
@@ -211,7 +188,25 @@ def write_report(
         raise checks.wrong("mds", expected, f"{type(mds).__name__}; {own}", kind=TypeError)
     if posterior is not None and not isinstance(posterior, RobustPosterior):
         posterior = RobustPosterior(posterior, mds)
-    one, x_obs = one_dataset(result, x, mds)
+    if not isinstance(result, Adaptation):
+        raise TypeError(
+            f"result: expected an Adaptation, got {type(result).__name__}. Make one with "
+            "mds.adapt(x_obs)."
+        )
+    batch, _ = checks.observed(x, mds.event_shape)
+    if (result.batched and len(result) != 1) or len(batch) != 1:
+        several = len(result) if result.batched else 1
+        then = "For the first of a batch pass result[0] and x[0]."
+        got = f"results of {several} and data of {len(batch)}"
+        raise checks.wrong("result, x", "one dataset", got, then)
+    one = result[0] if result.batched else result
+    x_obs = batch[0].to(mds.fitted_.probe.dtype)
+    s = mds.fitted_.summarise(x_obs[None].to(mds.device))[0].cpu()
+    if len(one.weights) != len(x_obs) or not checks.agree(s, one.s_obs.cpu()):
+        got = f"one of {len(one.weights)} observations whose summary is not that of x"
+        then = f"x has {len(x_obs)} observations. Pass mds.adapt(x)."
+        raise checks.wrong("result, x", "the adaptation of this dataset", got, then)
+    one, x_obs = moved(one, torch.device("cpu")), x_obs.cpu()
     num, seed = checks.positive(num_samples, "num_samples"), checks.seed(seed)
     summaries = names_of(summary_names, len(one.s_obs), "s", "summary_names")
     p_values = mds.fitted_.p_values(x_obs[None].to(mds.device))

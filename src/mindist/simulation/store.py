@@ -323,7 +323,6 @@ class SimulationBank:
             raise ValueError(f"path: chunk {index} of {self.path} is damaged: {why}. {then}")
 
     def __len__(self) -> int:
-        """M, the number of datasets of the complete bank."""
         return self._store.schema.num
 
     def __repr__(self) -> str:
