@@ -138,6 +138,8 @@ class LeaveOneOut(Protocol):
 class StoredChunk(Protocol):
     """Consecutive simulations of a bank, as NumPy arrays; None where they were not kept.
 
+    Parameters `(m, d_theta)`, summaries `(m, d_s)`, embeddings `(m, K)`, data `(m, N, *event)`.
+
     Example:
         >>> import numpy as np
         >>> from types import SimpleNamespace
@@ -145,13 +147,9 @@ class StoredChunk(Protocol):
     """
 
     theta: NDArray[Any]
-    """Parameters `(m, d_theta)`."""
     s: NDArray[Any]
-    """Summaries `(m, d_s)`."""
     z_bar: NDArray[Any] | None
-    """Mean embeddings `(m, K)`."""
     x: NDArray[Any] | None
-    """Datasets `(m, N, *event)`."""
 
 
 class StoredSimulations(Protocol):

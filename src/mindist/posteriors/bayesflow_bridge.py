@@ -223,15 +223,12 @@ def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
 
 
 def load_posterior(path: str | os.PathLike[str], posterior: Any) -> Any:
-    """Read what `save_posterior` wrote; equal seeds give the draws of what was saved, bit by bit.
+    """Read what `save_posterior` wrote into a workflow, and return it; equal seeds, equal draws.
 
     Arguments:
         path: The folder that was passed to `save_posterior`.
         posterior: A workflow or approximator made as the saved one was, trained or not: same
             networks, same adapter, same `standardize`. Its weights are replaced.
-
-    Returns:
-        The given workflow or approximator.
     """
     _, tensors = storage.read_artefact(path, KIND)
     approximator = getattr(posterior, "approximator", posterior)

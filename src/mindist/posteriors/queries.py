@@ -229,13 +229,7 @@ class Queries:
         return torch.cat(parts, dim=1)[:, _order(at)] if len(parts) > 1 else parts[0]
 
     def mode(
-        self,
-        s: Tensor,
-        start: str | Tensor,
-        num_starts: int,
-        seed: int | None,
-        force_update: bool,
-        options: Mapping[str, Any],
+        self, s: Tensor, start: Any, num_starts: int, seed: Any, force_update: bool, options: Any
     ) -> Tensor:
         """Return the mode `(1, d_theta)` given one summary `(1, d_s)`, remembered."""
         checks.positive(num_starts, "num_init_samples")

@@ -1,7 +1,6 @@
 """Plots, and the HTML report on one dataset: the only folder that imports a plotting library.
 
-Functions that draw take Matplotlib axes and return them.
-May import: matplotlib, Jinja, NumPy, SciPy, torch, and every layer below.
+Functions that draw take Matplotlib axes and return them. May import: every layer below.
 """
 
 try:

@@ -62,40 +62,32 @@ def plot_samples(axes: Any, samples: Any, theta: Any, names: Sequence[str], colo
     arrays = {label: np.asarray(drawn, dtype=float) for label, drawn in samples.items()}
     dim = next(iter(arrays.values())).shape[-1]
     known = np.asarray([] if theta is None else theta, dtype=float).reshape(-1, dim)
-    plot = _histograms if dim == 1 else _clouds
-    plot(axes, arrays, known, names, colours)
-    return axes
-
-
-def _histograms(axes: Any, samples: Any, theta: Any, names: Sequence[str], colours: Any) -> None:
-    """Draw densities of one parameter, with common bins; theta is `(1, 1)` or `(0, 1)`."""
-    edges = np.histogram_bin_edges(np.concatenate([*samples.values(), theta]), bins=40)
-    for label, drawn in samples.items():
-        style = {"density": True, "color": colours[label]}
-        axes.hist(drawn[:, 0], edges, alpha=0.25, **style)
-        axes.hist(drawn[:, 0], edges, histtype="step", label=label, **style)
-    for value in theta[:, 0]:
-        axes.axvline(value, color=BLACK, linestyle="--", linewidth=1.4, label="true parameter")
-    axes.set(xlabel=names[0], yticks=[])
-    axes.locator_params(axis="x", nbins=5)
-
-
-def _clouds(axes: Any, samples: Any, theta: Any, names: Sequence[str], colours: Any) -> None:
-    """Draw samples and contours of the first two parameters; theta is `(1, d)` or `(0, d)`."""
-    for label, drawn in samples.items():
+    if dim == 1:
+        edges = np.histogram_bin_edges(np.concatenate([*arrays.values(), known]), bins=40)
+        for label, drawn in arrays.items():
+            style = {"density": True, "color": colours[label]}
+            axes.hist(drawn[:, 0], edges, alpha=0.25, **style)
+            axes.hist(drawn[:, 0], edges, histtype="step", label=label, **style)
+        for value in known[:, 0]:
+            axes.axvline(value, color=BLACK, linestyle="--", linewidth=1.4, label="true parameter")
+        axes.set(xlabel=names[0], yticks=[])
+        axes.locator_params(axis="x", nbins=5)
+        return axes
+    for label, drawn in arrays.items():
         quiet = {"s": 4, "alpha": 0.3, "linewidths": 0, "rasterized": True}
         axes.scatter(*drawn[:, :2].T, color=colours[label], **quiet)
         _contours(axes, drawn[:, :2], colours[label])
         axes.plot([], [], color=colours[label], label=label)
-    for value in theta:
+    for value in known:
         star = {"s": 110, "marker": "*", "color": BLACK, "edgecolors": "white", "zorder": 5}
         axes.scatter(*value[:2], label="true parameter", **star)
-    ends = [np.quantile(drawn[:, :2], [0.005, 0.995], axis=0) for drawn in samples.values()]
-    inside = np.concatenate([*ends, theta[:, :2]])
+    ends = [np.quantile(drawn[:, :2], [0.005, 0.995], axis=0) for drawn in arrays.values()]
+    inside = np.concatenate([*ends, known[:, :2]])
     margin = 0.1 * (inside.max(0) - inside.min(0)) + 1e-12
     low, high = inside.min(0) - margin, inside.max(0) + margin
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=names[0], ylabel=names[1])
     axes.locator_params(nbins=4)
+    return axes
 
 
 def _contours(axes: Any, drawn: Any, colour: str) -> None:

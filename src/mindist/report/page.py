@@ -84,19 +84,9 @@ def inline_figure(
         buffer = io.BytesIO()
         left_out = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(buffer, format="svg", dpi=150, metadata=left_out)
-    svg = themed(buffer.getvalue().decode(), name, alt)
-    if grid > 2:
-        # On a phone each panel keeps a width of 9 rem: the figure scrolls in a box of its own.
-        svg = Markup(str(svg).replace("<svg ", f'<svg style="--least: {9 * grid}rem" ', 1))
-        box = '<div class="scroll" tabindex="0" role="region" aria-label="Figure: {}">{}</div>'
-        svg = Markup(box).format(alt, svg)
-    below = Markup("<figcaption>{}</figcaption>").format(caption) if caption else ""
-    return Markup('<figure class="inline">{}{}</figure>').format(svg, below)
-
-
-def themed(svg: str, name: str, alt: str) -> Markup:
-    box = re.search(r'viewBox="([-\d. ]+)"', svg)
-    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    text = buffer.getvalue().decode()
+    view = re.search(r'viewBox="([-\d. ]+)"', text)
+    body = text[text.index(">", text.index("<svg")) + 1 :]
     for pattern in (r"<!--.*?-->", r"<metadata>.*?</metadata>", r"<style.*?</style>"):
         body = re.sub(pattern, "", body, flags=re.DOTALL)
     # Markers are drawn in the style of where they are used, which the page may change.
@@ -106,7 +96,14 @@ def themed(svg: str, name: str, alt: str) -> Markup:
     named = {colour: f"var({variable})" for colour, variable in THEME.items()}
     body = re.sub(r"#[0-9a-f]{6}\b", lambda found: named.get(found[0], found[0]), body)
     head = Markup('<svg role="img" aria-label="{}" viewBox="{}">')
-    return head.format(alt, box[1] if box else "0 0 100 100") + Markup(body.strip())
+    svg = head.format(alt, view[1] if view else "0 0 100 100") + Markup(body.strip())
+    if grid > 2:
+        # On a phone each panel keeps a width of 9 rem: the figure scrolls in a box of its own.
+        svg = Markup(str(svg).replace("<svg ", f'<svg style="--least: {9 * grid}rem" ', 1))
+        box = '<div class="scroll" tabindex="0" role="region" aria-label="Figure: {}">{}</div>'
+        svg = Markup(box).format(alt, svg)
+    below = Markup("<figcaption>{}</figcaption>").format(caption) if caption else ""
+    return Markup('<figure class="inline">{}{}</figure>').format(svg, below)
 
 
 def number(value: Any) -> str:

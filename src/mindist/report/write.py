@@ -145,7 +145,7 @@ def write_report(
     num_samples: int = 1_000,
     seed: int = 0,
 ) -> Path:
-    """Write one self-contained HTML page on an observed dataset.
+    """Write one self-contained HTML page on an observed dataset, and return its path.
 
     The verdict in words, the summaries among simulated ones, the distance against its null, the
     observations ranked by outlier score, and, with a posterior, what the adaptation changes: the
@@ -164,9 +164,6 @@ def write_report(
         title: Title of the page.
         num_samples: Samples drawn from each posterior.
         seed: Seed of samples and of replicated data.
-
-    Returns:
-        The path.
 
     Example:
         >>> import tempfile, torch, mindist

@@ -271,19 +271,11 @@ class Estimate(NamedTuple):  # Time, memory and disk that a bank is expected to 
 
 
 def estimate(
-    prior: Any,
-    simulator: Callable[..., Any],
-    summary: Callable[[Any], Any],
-    num: int,
-    *,
-    n_obs: int,
-    workers: int = 1,
-    mds: MinimumDistance | None = None,
-    **options: Any,
+    prior: Any, simulator: Any, summary: Any, num: int, *, n_obs: int, workers: int = 1, **rest: Any
 ) -> Estimate:
     """Say what `simulate` would take with these arguments, from simulations of a few seconds."""
-    mds = MinimumDistance(summary) if mds is None else mds
-    sources, settings = Sources(prior, simulator, summary), Settings(num, n_obs, **options)
+    mds = rest.pop("mds", None) or MinimumDistance(summary)
+    sources, settings = Sources(prior, simulator, summary), Settings(num, n_obs, **rest)
     schema, count = probe(sources, settings), 1
     # As fast as the embedding to choose, but for its representation.
     event, source = schema.shapes["x"][1:], torch.Generator().manual_seed(0)
