@@ -41,9 +41,8 @@ def each_in_a_thread(work: Callable[[Share], Result], shares: Sequence[Share]) -
 def one_thread() -> Iterator[None]:
     """Run what is inside on one thread, then give back the number of threads there was.
 
-    For operations of microseconds a second thread gains little; on a busy machine, where a waiting
-    thread may have lost its core, it makes them ten to a hundred times slower. The setting is the
-    process's: where blocks of several Python threads overlap, the last one to end gives it back.
+    For operations of microseconds a second thread gains little; on a busy machine it makes them ten
+    to a hundred times slower. Where blocks of several threads overlap, the last one gives it back.
     """
     with _lock:
         _inside.append(_inside[0] if _inside else torch.get_num_threads())

@@ -9,7 +9,7 @@ from typer import Option
 import mindist
 from mindist.cli import options, output
 from mindist.cli.errors import FAILURE, MISSPECIFIED, UsageError, extra
-from mindist.cli.options import load_data, load_posterior, load_user_code
+from mindist.cli.options import load, load_posterior, load_user_code
 from mindist.cli.output import MAX_LISTED, TABLES, bar, number, say, waiting
 
 SUMMARIES = ("s_obs", "s_star")
@@ -31,8 +31,7 @@ def check(
     json: options.Json = False,
 ) -> None:
     """Test observed data against the simulations. Status 0: none misspecified; 3: some are."""
-    told = (summary, columns, dataset_column, key, missing, alpha)
-    estimator, observed = load_data(mds, data, *told)
+    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
     by_index: dict[int, dict[str, Any]] = {}
     with bar(len(observed), "Checking") as shown:
         for batch in observed.batches():
@@ -70,7 +69,7 @@ def adapt(
     output.check_suffix(out, "--out", TABLES)
     output.check_suffix(observations, "--observations", TABLES)
     told = (summary, columns, dataset_column, key, missing, alpha)
-    estimator, observed = load_data(mds, data, *told, seed=seed)
+    estimator, observed = load(mds, data, *told, seed=seed)
     stream = estimator.adapt_stream(observed, force=force)
     rows: dict[int, dict[str, Any]] = {}
     columns_of: dict[str, list[Any]] = {}  # the table of observations, where it was asked for
@@ -167,8 +166,7 @@ def sample(
 ) -> None:
     """Draw from the robust posterior: at the observed summary, or the adapted one if need be."""
     output.check_suffix(out, "--out", FORMATS)
-    told = (summary, columns, dataset_column, key, missing, alpha)
-    estimator, observed = load_data(mds, data, *told)
+    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
     with waiting("Loading the posterior"):
         import numpy as np
 
@@ -262,8 +260,7 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about a dataset: what is wrong, and what follows."""
     output.check_suffix(out, "--out", (".html",))
-    told = (summary, columns, dataset_column, key, missing, alpha)
-    estimator, observed = load_data(mds, data, *told)
+    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
     known = [str(name) for name in observed.names]
     shown = ", ".join(known[:20]) + (", ..." if known[20:] else "")
     if dataset is None and len(known) > 1:

@@ -99,7 +99,7 @@ def open_bank(folder: Path) -> Any:
     return bank
 
 
-def load_data(folder: Path, path: Path, *told: Any, seed: int | None = None) -> tuple[Any, Any]:
+def load(folder: Path, path: Path, *told: Any, seed: int | None = None) -> tuple[Any, Any]:
     """Load a fitted `MinimumDistance`, with another level or seed where given, and data for it."""
     from mindist.storage import read_json
 

@@ -1,9 +1,8 @@
 """A program of its own, the only place where HDF5's library meets a file: run by `formats.py`.
 
 It reads a task as JSON, copies the arrays that are asked for to `.npy` files, and writes of every
-array in the file its type, its shape, and why it is not read. It imports nothing of mindist, so
-that it starts quickly. A file may name other files, and filters to load as shared libraries: only
-hard links are followed, and only filters run that every HDF5 library has built in.
+array its type, its shape, and why it is not read. It imports nothing of mindist, to start quickly.
+Only hard links are followed, and only filters run that every HDF5 library has built in.
 """
 
 import json

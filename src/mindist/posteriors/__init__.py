@@ -1,8 +1,7 @@
 """`RobustPosterior`, `watch`, and one bridge file for each foreign library.
 
 `robust.py` adapts and asks (`queries.py`, `truncation.py`) through the protocol of `backend.py`.
-May import: torch, NumPy, tqdm, `mindist.minimum_distance` and the layers below it; a bridge also
-imports its library, once one of its posteriors is wrapped.
+May import: the layers below it; a bridge its library too, once one of its posteriors is wrapped.
 """
 
 from mindist.posteriors.backend import Backend, Component

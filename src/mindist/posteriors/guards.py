@@ -1,7 +1,6 @@
 """Guards around foreign code: threads take turns, seeds are borrowed, pickles need trust.
 
-The library behind a posterior draws from torch's global generator, stores the condition of a query
-in the posterior, and what silences its warnings is shared too. No other file unpickles.
+Libraries draw from torch's global generator and store queries. No other file unpickles.
 """
 
 import io

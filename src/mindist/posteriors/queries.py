@@ -59,7 +59,7 @@ class AveragedComponent:
     def draw(self, num_samples: int, s: Tensor, /, **options: Any) -> Tensor:
         """Draw `(num_samples, B, d_theta)` given `(B, J * d_s)`, equally many of each summary."""
         rounds, num_datasets = -(-num_samples // self.num), len(s)
-        drawn = self.component.draw(rounds, self._rows(s), **options)
+        drawn = self.component.draw(rounds, s.reshape(num_datasets * self.num, -1), **options)
         drawn = drawn.unflatten(1, (num_datasets, self.num)).transpose(1, 2).flatten(0, 1)
         whole = (rounds - 1) * self.num
         last = torch.rand(self.num, num_datasets, device=s.device).argsort(0)
@@ -70,15 +70,12 @@ class AveragedComponent:
 
     def log_density(self, theta: Tensor, s: Tensor, **options: Any) -> Tensor:
         """Return the log of the average, `(S, B)`, of parameters `(S, B, d_theta)`."""
-        rows, parts = self._rows(s), []
+        rows, parts = s.reshape(len(s) * self.num, -1), []  # one summary in each
         for block in theta.split(max(1, MAX_ROWS // max(1, len(rows)))):
             each = block.repeat_interleave(self.num, dim=1)
             log_q = self.component.log_density(each, rows, **options)
             parts.append(log_q.unflatten(1, (len(s), self.num)).logsumexp(2) - math.log(self.num))
         return torch.cat(parts)
-
-    def _rows(self, s: Tensor) -> Tensor:
-        return s.reshape(len(s) * self.num, -1)  # one summary in each, (B * J, d_s)
 
 
 def digest(x: Tensor) -> bytes:

@@ -1,7 +1,7 @@
 r"""Trained sbi posteriors on disk, as tensors and JSON.
 
-sbi builds the network anew, from its name and the shapes of what it was trained on, and the stored
-tensors, standardisation among them, are loaded into it. Prior and embedding net are given again.
+sbi builds the network anew, from its name and shapes; stored tensors, standardisation among them,
+are loaded into it. Prior and embedding net are given again.
 """
 
 import math

@@ -93,7 +93,6 @@ class Drawn:
 
 
 def _counts(parts: Sequence[Drawn]) -> Iterable[Any]:
-    """Return columns: what each part obtained, accepted and drew."""
     return zip(*((part.obtained, part.accepted, part.draws) for part in parts), strict=True)
 
 

@@ -77,10 +77,6 @@ class Material(NamedTuple):
         """Return how far the summary moved, in standard deviations of simulated ones, `(d_s,)`."""
         return (self.result.s_star - self.result.s_obs).double() / self.scale
 
-    @property
-    def moved_most(self) -> int:
-        return int(self.shift.abs().argmax())
-
 
 def predict(drawn: Draws, simulator: Any, x: Tensor, weights: Tensor, mds: Any, seed: int) -> Draws:
     theta = drawn.theta[: min(REPLICATIONS, max(1, MAX_BYTES // (4 * x.numel())))]

@@ -3,8 +3,7 @@
 With a time limit a simulator runs in another process, where it interrupts itself by an alarm.
 Compiled code may never look at a signal: then the caller kills its process. If the caller is gone,
 a timer outside of Python's lock ends it. (pebble leaves a hanging child behind when its caller is
-killed; loky has no time limits.) This is the only module that pickles, through pipes and never to a
-file.
+killed; loky has no time limits.) Only this module pickles, through pipes and never to a file.
 """
 
 import atexit

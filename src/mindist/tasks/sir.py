@@ -242,6 +242,5 @@ def _statistics(x: Tensor) -> Tensor:
     half_day = torch.searchsorted(total, total[:, -1:] / 2, right=True)[:, 0]
     half_day.clamp_max_(x.shape[-1] - 1)  # a total of zero has no half to pass
     sizes = (x.mean(-1), x.median(-1).values, x.amax(-1))
-    days = (x.argmax(-1) + 1, half_day + 1)
-    columns = (*sizes, *days, lag_correlation(x[:, :-1], x[:, 1:]))
+    columns = (*sizes, x.argmax(-1) + 1, half_day + 1, lag_correlation(x[:, :-1], x[:, 1:]))
     return torch.stack([column.to(x.dtype) for column in columns], -1)

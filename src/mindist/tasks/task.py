@@ -9,7 +9,7 @@ the paper's contamination of a fraction :math:`\epsilon` of the observations.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -107,14 +107,10 @@ class SetNetwork(nn.Module):
     Zaheer et al., Deep Sets, NeurIPS 2017.
     """
 
-    def __init__(
-        self, inputs: int, width: int, outputs: int, encoder: nn.Module | None = None
-    ) -> None:
+    def __init__(self, inputs: int, width: int, outputs: int, encoder: Any = None) -> None:
         super().__init__()
-        first = [] if encoder is None else [encoder]
-        self.phi = nn.Sequential(
-            *first, nn.Linear(inputs, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
-        )
+        layers = [nn.Linear(inputs, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()]
+        self.phi = nn.Sequential(*([] if encoder is None else [encoder]), *layers)
         self.rho = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -127,8 +123,7 @@ def lag_correlation(before: Tensor, after: Tensor) -> Tensor:
     a = before - before.mean(-1, keepdim=True)
     b = after - after.mean(-1, keepdim=True)
     scale = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
-    covariance = a.mul_(b).sum(-1)
-    return torch.where(scale > 0, covariance / scale, 1.0)
+    return torch.where(scale > 0, a.mul_(b).sum(-1) / scale, 1.0)
 
 
 def long_enough(length: int, name: str, what: str) -> None:
