@@ -369,7 +369,7 @@ def test_clean_data_are_called_so_and_left_alone(fitted):
     assert within_binomial(int(result.misspecified.sum()), 300, 0.05)
     still = ~result.adapted
     assert torch.equal(result.s_star[still], result.s_obs[still])
-    assert not result.excess[still].any()
+    assert not result.excess[~result.misspecified].any()
     assert result.weights[~result.misspecified].eq(1).all()
     assert not (result.adapted & ~result.misspecified).any()
     assert result.outliers.double().mean() < 0.01

@@ -342,9 +342,9 @@ def test_in_a_batch_each_dataset_has_its_own_uncertainty(npe, mds, x_obs, x_bad)
     assert torch.equal(samples[:, [1, 3]], robust.sample_batched((4_000,), x[[1, 3]], seed=0))
 
 
-def test_what_is_not_adapted_is_bitwise_as_without_uncertainty(npe, mds):
+def test_what_is_not_detected_is_bitwise_as_without_uncertainty(npe, mds):
     x = simulate(30, seed=4)[1]
-    x = x[~mds.adapt(x).adapted]
+    x = x[~mds.adapt(x).misspecified]
     for posterior in (npe, boxed(npe, -3.0, 3.0)):
         robust = RobustPosterior(posterior, mds, uncertainty=True)
         plain = RobustPosterior(posterior, mds, uncertainty=False)

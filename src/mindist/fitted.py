@@ -22,12 +22,14 @@ from mindist import checks
 from mindist.adaptation.calibration import MAX_DATASETS, SummaryNoise
 from mindist.adaptation.procedure import FEWEST, Examined, Procedure
 from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.speaking import Speaker
 from mindist.adaptation.starts import Bank
 from mindist.decoders import DECODERS, FlowDecoder, RidgeDecoder
 from mindist.detection import NullDistances, SummaryOutlyingness
 from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
 from mindist.features.representation import Encoded
+from mindist.features.residuals import Regression, scale_of
 from mindist.features.stream import EmbeddedSimulations, EmbeddedStream
 from mindist.protocols import Decoder, DensityDecoder, LeaveOneOut, State, Summary
 from mindist.schema import Record, pack, prefixed
@@ -37,6 +39,9 @@ CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
 # Datasets kept to test on, the last of the sample: nothing but the null is learned from them,
 # unless simulations are few.
 SPARE, SPARE_BYTES = 1_000, 2**26
+BLIND = 0.3  # share of what moves a summary that sorting has to see
+INFLUENCED, ROWS = 20, 2_000  # datasets, and observations, on which that is measured
+FEATURES, PRODUCTS = 200, 100  # random features, and products of residuals and summaries
 PROJECTED = 1e-8  # tolerance of a projection, whose calibration is noisier by far
 MAX_NULL = 5_000  # null distances: the level reached has a standard deviation of .003 at .05
 
@@ -335,3 +340,41 @@ class Learner:
         fixed = torch.Generator().manual_seed(0)
         smooth = RidgeDecoder().fit(s[rest], z_bar[rest], generator=fixed)(rows)
         return NullDistances.split(smooth - seen, decoded - smooth, num_obs)
+
+
+def blind(share: Tensor) -> list[str]:
+    """Return the names of summaries of whose changes too small a share `(d_s,)` is visible."""
+    return [f"summary {j + 1}" for j in (share < BLIND).nonzero()[:, 0].tolist()]
+
+
+def blindness(name: str) -> str:
+    """Return a warning about a summary that residuals do not show."""
+    return (
+        f"Sorting cannot see what moves {name}: observations that change it look like others. Give "
+        "a representation that shows it, such as the statistic of each observation that the "
+        "summary averages: MinimumDistance(summary, representation=...)."
+    )
+
+
+def visible(fitted: Fitted, x: Tensor) -> Tensor:
+    """Return the share `(d_s,)` of observations' influence on each summary that residuals explain.
+
+    The influence, in units of its dataset's, is regressed on the residual and the summary.
+    """
+    procedure, x = fitted.procedure, x[: max(INFLUENCED, ROWS // x.shape[1])]
+    assert procedure is not None
+    s = fitted.summarise(x).double()
+    every = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
+    influence = Speaker(fitted.summarise, procedure.refill).influence(x, every)
+    size = influence.square().mean(1, keepdim=True).sqrt()
+    target = (influence / torch.where(size > 0, size, 1.0)).flatten(0, 1)
+    seen = procedure.seen(x, fitted.embedding, fitted.summarise)
+    rho = procedure.sorter.residuals(seen, s).double()
+    at = ((s - s.mean(0)) / scale_of(s))[:, None].expand(-1, x.shape[1], -1)
+    given = [rho, rho.square(), at]
+    if rho.shape[2] * s.shape[1] <= PRODUCTS:  # how a number moves a summary may depend on it
+        given.append((rho[..., None] * at[:, :, None]).flatten(2))
+    _, left_out = Regression.of(torch.cat(given, 2).flatten(0, 1), target, FEATURES)
+    total = (target - target.mean(0)).square().sum(0)
+    left = (target - left_out).square().sum(0)
+    return torch.where(total > 0, 1 - left / total.clamp(min=1e-300), 1.0)

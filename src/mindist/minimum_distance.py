@@ -40,10 +40,10 @@ from mindist.features.embedding import Embedding
 from mindist.features.kernel import parse_bandwidth
 from mindist.features.representation import REPRESENTATIONS, make_representation
 from mindist.features.stream import CHOICE_DATASETS, EmbeddedStream, read_simulations
-from mindist.fitted import Fitted, Learner
+from mindist.fitted import Fitted, Learner, blind, blindness, visible
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
 from mindist.schema import Record, moved, plain
-from mindist.selftest import SelfTest, blind, blindness, run_selftest, visible
+from mindist.selftest import SelfTest, run_selftest
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, one_thread

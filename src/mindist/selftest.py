@@ -33,8 +33,7 @@ import torch
 from torch import Tensor
 
 from mindist.adaptation.speaking import Speaker
-from mindist.features.residuals import Regression, scale_of
-from mindist.fitted import Fitted
+from mindist.fitted import Fitted, blind, blindness, visible
 from mindist.result import Adaptation
 
 SHARES = (0.05, 0.1, 0.2, 0.4)
@@ -43,9 +42,6 @@ DRAWS = 200  # of a posterior, for each dataset
 MENDED, HARMLESS = 1.6, 1.3  # errors relative to clean data that are called so
 WORSE = 1.05  # times the error of doing nothing
 ERRORS = 2.0  # standard errors beyond which two numbers differ
-BLIND = 0.3  # share of what moves a summary that sorting has to see
-INFLUENCED, ROWS = 20, 2_000  # datasets, and observations, on which that is measured
-FEATURES, PRODUCTS = 200, 100  # random features, and products of residuals and summaries
 SERIES = 8  # numbers of an observation of which some may drop out
 QUANTILE = 1.6448536269514722  # of a normal variable, for an interval of 90%
 FEWEST = 100  # held-out datasets, with fewer of which the numbers are rough
@@ -287,20 +283,6 @@ def _back(value: Any) -> Any:
     return tuple(value) if words else torch.tensor(value, dtype=torch.float64)
 
 
-def blind(share: Tensor) -> list[str]:
-    """Return the names of summaries of whose changes too small a share `(d_s,)` is visible."""
-    return [f"summary {j + 1}" for j in (share < BLIND).nonzero()[:, 0].tolist()]
-
-
-def blindness(name: str) -> str:
-    """Return a warning about a summary that residuals do not show."""
-    return (
-        f"Sorting cannot see what moves {name}: observations that change it look like others. Give "
-        "a representation that shows it, such as the statistic of each observation that the "
-        "summary averages: MinimumDistance(summary, representation=...)."
-    )
-
-
 def _joined(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
@@ -460,27 +442,3 @@ def _efficiency(fitted: Fitted, x: Tensor) -> Tensor:
     V = fitted.noise.covariance(s).diagonal(dim1=1, dim2=2).mean(0)
     E = fitted.procedure.projection.residual.square().mean(0)
     return V / (V + E).clamp(min=1e-300)
-
-
-def visible(fitted: Fitted, x: Tensor) -> Tensor:
-    """Return the share `(d_s,)` of observations' influence on each summary that residuals explain.
-
-    The influence, in units of its dataset's, is regressed on the residual and the summary.
-    """
-    procedure, x = fitted.procedure, x[: max(INFLUENCED, ROWS // x.shape[1])]
-    assert procedure is not None
-    s = fitted.summarise(x).double()
-    every = torch.ones(x.shape[:2], dtype=torch.float64, device=x.device)
-    influence = Speaker(fitted.summarise, procedure.refill).influence(x, every)
-    size = influence.square().mean(1, keepdim=True).sqrt()
-    target = (influence / torch.where(size > 0, size, 1.0)).flatten(0, 1)
-    seen = procedure.seen(x, fitted.embedding, fitted.summarise)
-    rho = procedure.sorter.residuals(seen, s).double()
-    at = ((s - s.mean(0)) / scale_of(s))[:, None].expand(-1, x.shape[1], -1)
-    given = [rho, rho.square(), at]
-    if rho.shape[2] * s.shape[1] <= PRODUCTS:  # how a number moves a summary may depend on it
-        given.append((rho[..., None] * at[:, :, None]).flatten(2))
-    _, left_out = Regression.of(torch.cat(given, 2).flatten(0, 1), target, FEATURES)
-    total = (target - target.mean(0)).square().sum(0)
-    left = (target - left_out).square().sum(0)
-    return torch.where(total > 0, 1 - left / total.clamp(min=1e-300), 1.0)

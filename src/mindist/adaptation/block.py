@@ -13,14 +13,14 @@ The paper's preset sorts nothing and searches for every dataset that is to be ad
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from mindist.adaptation.influence import influence
 from mindist.adaptation.procedure import Examined, Procedure
-from mindist.adaptation.search import Found, Problem, Search, View, search
+from mindist.adaptation.search import Problem, Search, View, search
 from mindist.adaptation.speaking import Speaker
 from mindist.features.embedding import Embedding
 from mindist.result import Adaptation, Detection, Status
@@ -160,7 +160,11 @@ class _Block:
         problem = Problem(self.x[rows], self.s_obs[rows], self.weighted[rows])
         generator = torch.Generator().manual_seed(self.seed)
         reached = search(self.fitted.wide, self.options, problem, generator)
-        self.before[rows], self.after[rows] = _objectives(self.options, reached, self, rows)
+        self.before[rows], self.after[rows] = reached.objective_obs, reached.objective_star
+        if self.options.divergence == "kl":  # squared distances, as for the others
+            at = (self.fitted.wide.decode(self.s_obs[rows]), reached.mu)
+            distances = ((mu - self.weighted[rows]).square().sum(1) for mu in at)
+            self.before[rows], self.after[rows] = distances
         self.s[rows], self.searched[rows] = reached.s_star, True
         for row, status in zip(rows.tolist(), reached.status, strict=True):
             self.status[row] = status
@@ -185,17 +189,7 @@ class _Block:
         return value, covariance
 
     def _searched(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        view, options = self.fitted.wide, self.options
-        target = self.weighted[rows]
+        view, options, target = self.fitted.wide, self.options, self.weighted[rows]
         objective = view.objective(options, target, view.cloud(options, target))
         features = self.fitted.embedding(self.x[rows])
         return influence(objective, self.s[rows], features, self.weights[rows], view.bank.scale)
-
-
-def _objectives(options: Search, found: Found, block: _Block, rows: Tensor) -> Any:
-    """Return what was minimised at observed and found summaries; a squared distance for KL."""
-    if options.divergence == "mmd":
-        return found.objective_obs, found.objective_star
-    target, view = block.weighted[rows], block.fitted.wide
-    at = (view.decode(block.s_obs[rows]), found.mu)
-    return tuple((mu - target).square().sum(1) for mu in at)

@@ -49,7 +49,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
 import torch
@@ -103,16 +102,8 @@ class NullDistances:
         None is below what rounding may have made: ranks of that say nothing.
         """
         ratio = self.num_obs / num_obs
-        if self._only_noise is not None:
-            return (ratio * self._only_noise).clamp(min=ROUNDED)
         distance = ratio * self.noise + math.sqrt(ratio) * self.cross + self.error
         return distance.sort().values.clamp(min=ROUNDED)
-
-    @cached_property
-    def _only_noise(self) -> Tensor | None:
-        """Sorted noise, where the decoder has no error of its own: it need not be sorted again."""
-        exact = not (self.cross.any() or self.error.any())
-        return self.noise.sort().values if exact else None
 
     def mean(self, num_obs: int) -> float:
         """Return the mean null distance of datasets with `num_obs` observations."""
@@ -130,9 +121,7 @@ class NullDistances:
         allowed = math.floor(alpha * (num + 1) + 1e-9) - 1
         if allowed < 0:
             return math.inf
-        if self._only_noise is None:
-            return float(self.distances(num_obs)[num - 1 - allowed])
-        return max(self.num_obs / num_obs * float(self._only_noise[num - 1 - allowed]), ROUNDED)
+        return float(self.distances(num_obs)[num - 1 - allowed])
 
 
 @dataclass(frozen=True)
