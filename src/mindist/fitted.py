@@ -41,6 +41,7 @@ CALIBRATION_FRACTION = 0.05  # appendix "Further Experimental Details"
 SPARE, SPARE_BYTES = 1_000, 2**26
 BLIND = 0.3  # share of what moves a summary that sorting has to see
 INFLUENCED, ROWS = 20, 2_000  # datasets, and observations, on which that is measured
+ENOUGH = 10  # of the former for each number that they are regressed on
 FEATURES, PRODUCTS = 200, 100  # random features, and products of residuals and summaries
 PROJECTED = 1e-8  # tolerance of a projection, whose calibration is noisier by far
 MAX_NULL = 5_000  # null distances: the level reached has a standard deviation of .003 at .05
@@ -374,7 +375,10 @@ def visible(fitted: Fitted, x: Tensor) -> Tensor:
     given = [rho, rho.square(), at]
     if rho.shape[2] * s.shape[1] <= PRODUCTS:  # how a number moves a summary may depend on it
         given.append((rho[..., None] * at[:, :, None]).flatten(2))
-    _, left_out = Regression.of(torch.cat(given, 2).flatten(0, 1), target, FEATURES)
+    rows = torch.cat(given, 2).flatten(0, 1)
+    if len(rows) < ENOUGH * rows.shape[1]:  # too few to tell
+        return torch.ones_like(target[0])
+    _, left_out = Regression.of(rows, target, FEATURES)
     total = (target - target.mean(0)).square().sum(0)
     left = (target - left_out).square().sum(0)
     return torch.where(total > 0, 1 - left / total.clamp(min=1e-300), 1.0)

@@ -53,7 +53,7 @@ CLEARLY, VERY_CLEARLY = 0.5, 1.1
 # Of clean simulations that are detected at this level: sampling variances that they may lose on
 # average, at most 20 of each. An error of 1.02 times as much, or one false alarm in 600.
 ALARM, AFFORDABLE, MOST_LOST = 0.05, 0.035, 20.0
-DOUBT, KEPT_DOUBT, USUAL_DOUBT = (
+DOUBT, KEPT_DOUBT = 6.0, 2.0  # c, of what is left and of an observed summary that is kept
     6.0,
     4.0,
     0.75,
@@ -252,7 +252,7 @@ class Procedure:
             _affordable(gap, loss),
             float(moved_by(s[last], centre, spread, V).max()) + CLEARLY,
             unlike,
-            float(moved_by(found.s, found.s + found.doubt, spread, V).quantile(USUAL_DOUBT)),
+            float(moved_by(found.s, found.s + found.doubt, spread, V).quantile(1 - ALARM)),
         )
         return cls(
             coordinates,
