@@ -54,10 +54,6 @@ CLEARLY, VERY_CLEARLY = 0.5, 1.1
 # average, at most 20 of each. An error of 1.02 times as much, or one false alarm in 600.
 ALARM, AFFORDABLE, MOST_LOST = 0.05, 0.035, 20.0
 DOUBT, KEPT_DOUBT = 6.0, 2.0  # c, of what is left and of an observed summary that is kept
-    6.0,
-    4.0,
-    0.75,
-)  # c, of what is left and of an observed summary that is kept
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 BLOCK_ELEMENTS = 2**24  # kernel values of all paths of a block, 64 MB
 
