@@ -13,7 +13,7 @@ The paper's preset sorts nothing and searches for every dataset that is to be ad
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -40,6 +40,8 @@ class _Learned(Protocol):
     def summarise(self) -> Summariser: ...
     @property
     def procedure(self) -> Procedure | None: ...
+    @property
+    def noise(self) -> Any: ...
 
 
 def adapt_block(
@@ -186,6 +188,10 @@ class _Block:
         rows = self.searched.nonzero()[:, 0]
         if len(rows):
             value[rows], covariance[rows] = self._searched(rows)
+            # The posterior knows V; data that scatter more make a projection as much less certain.
+            V = self.fitted.noise.covariance(self.s[rows]) * (procedure.num_obs / N)
+            values, vectors = torch.linalg.eigh(covariance[rows] - V)
+            self.excess[rows] += (vectors * values.clamp(min=0)[:, None]) @ vectors.mT
         return value, covariance
 
     def _searched(self, rows: Tensor) -> tuple[Tensor, Tensor]:
