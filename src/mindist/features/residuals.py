@@ -255,9 +255,6 @@ def _choose_transform(seen: Tensor) -> tuple[Tensor, Tensor]:
     possible = torch.stack([least == least, least == least, least >= 0, least > 0])
     every = torch.arange(4, device=seen.device)[:, None].expand_as(units)
     odd = [_oddness(_transformed(seen, *each)) for each in zip(every, units, strict=True)]
-    # A root of numbers over many decades has a spread that no regression follows; a log has one.
-    spread = _transformed(seen, every[2].double(), units[2]).std(1).clamp(min=1e-30).log().var(0)
-    odd[2] = odd[2] + spread.nan_to_num(0.0)
     price = torch.where(possible, torch.stack(odd) + PLAIN * (every > 0), torch.inf)
     kind = price.argmin(0)
     return kind.double(), units.gather(0, kind[None])[0]
