@@ -197,7 +197,8 @@ class MinimumDistance:
         if fitted.procedure is None:
             return chosen
         part, limits = fitted.procedure.coordinates, fitted.procedure.limits
-        seen = f"{fitted.procedure.sorter.residuals.size} numbers of an observation"
+        num = fitted.procedure.sorter.residuals.size
+        seen = f"{num} number{'s' * (num > 1)} of an observation"
         if part.components.shape[0] > 1:
             seen += ", principal components of it and the size of what they leave out"
         return chosen | {

@@ -40,6 +40,7 @@ SHARES = (0.05, 0.1, 0.2, 0.4)
 DATASETS = 80  # of each kind and share: a root mean square of one summary is known to 8%
 DRAWS = 200  # of a posterior, for each dataset
 MENDED, HARMLESS = 1.6, 1.3  # errors relative to clean data that are called so
+CHEAP = 1.02  # error of clean data that costs nothing
 WORSE = 1.05  # times the error of doing nothing
 ERRORS = 2.0  # standard errors beyond which two numbers differ
 SERIES = 8  # numbers of an observation of which some may drop out
@@ -187,8 +188,10 @@ class SelfTest:
             for kind, share in self.harmful
         ]
         said += [blindness(name) for name in blind(self.visible)]
-        if self.clean > 1.02:
-            said.append(f"Clean data cost: their error is {self.clean:.2f} times as large.")
+        if self.clean > CHEAP:
+            said.append(
+                f"False alarms make the error of clean data {self.clean:.2f} times as large."
+            )
         return (*said, *self.notes)
 
     @property
@@ -209,10 +212,10 @@ class SelfTest:
         left = [kind for kind, safe in zip(self.kinds, harmless, strict=True) if safe]
         if left:
             lines.append(f"Hardly harmed by {_joined(left)}.")
-        cost = "cost nothing" if self.clean <= 1.02 else f"have {self.clean:.2f} times the error"
         share, most = float(self.level.mean()), float(self.level.max())
+        cost = "Clean data cost nothing; " if self.clean <= CHEAP else ""
         lines.append(
-            f"Clean data {cost}; {share:.1%} of them are detected, at most {most:.0%} in any tenth."
+            f"{cost}{share:.1%} of clean data are detected, at most {most:.0%} in any tenth."
         )
         return "\n".join([*lines, *self.warnings])
 
@@ -233,12 +236,12 @@ class SelfTest:
 
     def table(self) -> str:
         """Return the table of all kinds and shares, as text."""
-        head = f"{'errors relative to clean data':34}{'detected':>9}{'observed':>10}{'adapted':>9}"
+        head = f"{'errors relative to clean data':38}{'detected':>9}{'observed':>10}{'adapted':>9}"
         lines = [f"{head}{'coverage':>10}"]
         for row in self.rows():
             name = f"{row['share']:>4.0%} {row['kind']}"
             lines.append(
-                f"{name:34}{row['detected']:9.2f}{row['observed']:10.3g}{row['adapted']:9.3g}"
+                f"{name:38}{row['detected']:9.2f}{row['observed']:10.3g}{row['adapted']:9.3g}"
                 f"{row['coverage']:10.2f}"
             )
         return "\n".join(lines)

@@ -247,11 +247,14 @@ def plot_selftest(axes: Any, found: SelfTest) -> Any:
     blue_to_orange = LinearSegmentedColormap.from_list("mended", [ADAPTED, "#F4F4F4", OBSERVED])
     axes.imshow(colour, cmap=blue_to_orange, vmin=0, vmax=2, aspect="auto", alpha=0.6)
     for (k, e), value in np.ndenumerate(adapted.numpy()):
-        text = f"{float(observed[k, e]):.2g} → {value:.2g}"
+        before, after = (
+            f"{v:.2g}" if v < 100 else f"{v:.0f}" for v in (observed[k, e].item(), value)
+        )
+        text = f"{before} → {after}"
         axes.text(e, k, text, ha="center", va="center", fontsize=9)
     axes.set_xticks(range(len(found.shares)), [f"{share:.0%}" for share in found.shares])
     axes.set_yticks(range(len(found.kinds)), found.kinds)
     axes.set_xlabel("share of the observations")
-    axes.set_title("Errors relative to clean data, observed → adapted")
+    axes.set_title("Errors, observed → adapted")
     axes.grid(False)
     return axes
