@@ -188,6 +188,7 @@ class _Block:
         rows = self.searched.nonzero()[:, 0]
         if len(rows):
             value[rows], covariance[rows] = self._searched(rows)
+        if len(rows) and self.fitted.noise is not None:
             # The posterior knows V; data that scatter more make a projection as much less certain.
             V = self.fitted.noise.covariance(self.s[rows]) * (procedure.num_obs / N)
             values, vectors = torch.linalg.eigh(covariance[rows] - V)
