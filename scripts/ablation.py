@@ -55,9 +55,9 @@ def one_width(kernel: Tensor, own: Tensor, kept: Tensor) -> Iterator[tuple[Tenso
     yield ratio, torch.zeros_like(excess)
 
 
-def no_clumps(self: sorting.Sorter, seen: Tensor, s: Tensor, *, clumps: bool = True) -> Any:
+def no_clumps(self: sorting.Sorter, seen: Tensor, s: Tensor, **how: Any) -> Any:
     """Sort by (a) alone."""
-    return SORT(self, seen, s, clumps=False)
+    return SORT(self, seen, s, **how | {"clumps": False})
 
 
 def as_it_is(seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,6 +77,8 @@ PARTS: dict[str, list[tuple[Any, str, Any]]] = {
     "without the second width of (b)": [(sorting, "_clumps", one_width)],
     "without numbers alone": [(sorting, "_place", nowhere)],
     "without random subsets": [(speaking, "SUBSETS", 0)],
+    "without a price of minorities": [(speaking, "MINORITY", 0.0)],
+    "without doubt": [(procedure, "DOUBT", 0.0), (procedure, "KEPT_DOUBT", 0.0)],
     "without transforms": [(residuals, "_choose_transform", as_it_is)],
     "without E[s − t given t]": [(calibration, "Regression", Nothing)],
     "gap always √e": [(procedure, "VERY_CLEARLY", procedure.CLEARLY)],
