@@ -104,7 +104,7 @@ def adaptation_rows(material: Material) -> list[Row]:
     what = f"{len(x):,} OUP datasets, epsilon {EPSILON:g}"
     note = f"per dataset; default on all at once, the others on {len(few)}"
     return [
-        ratio_row(what, many, "literal L-BFGS", "default", at_least(20), note=note),
+        ratio_row(what, many, "literal L-BFGS", "default", at_least(5), note=note),
         ratio_row(what, many, "paper preset", "default", note=note),
         ratio_row(ALONE, alone, "literal L-BFGS", "default", at_least(1.5)),
         ratio_row(ALONE, alone, "paper preset", "default"),
