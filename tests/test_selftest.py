@@ -83,11 +83,13 @@ def test_it_is_text_json_and_a_picture(found, tmp_path):
     assert [row["share"] for row in found.rows()][:4] == list(found.shares)
 
 
+@pytest.mark.slow
 def test_it_is_repeatable(fitted, found):
     assert fitted.selftest().to_dict() == found.to_dict()
     assert fitted.selftest_ is not None
 
 
+@pytest.mark.slow
 def test_an_estimator_from_a_file_asks_for_simulations(fitted, found, tmp_path):
     fitted.save(tmp_path / "mds")
     loaded = MinimumDistance.load(tmp_path / "mds", mean)
@@ -105,6 +107,7 @@ def test_the_paper_s_preset_says_that_it_sorts_nothing():
         mds.selftest()
 
 
+@pytest.mark.slow
 def test_a_summary_that_fails_on_contaminated_data_is_counted(fitted):
     def fragile(x: torch.Tensor) -> torch.Tensor:
         if x.abs().max() > 60:
@@ -117,6 +120,7 @@ def test_a_summary_that_fails_on_contaminated_data_is_counted(fitted):
     assert any("failed on" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_a_posterior_s_parameters_are_tested_too(fitted):
     """With the conjugate posterior, errors of theta are those of the mean, nearly."""
 
@@ -152,6 +156,7 @@ def test_fit_says_which_summary_sorting_cannot_see():
         MinimumDistance(log_scale, num_features=64).fit(blind_data(500))
 
 
+@pytest.mark.slow
 def test_results_tell_one_story(fitted):
     """Fields of random datasets, clean and contaminated, do not contradict each other."""
     generator = torch.Generator().manual_seed(5)
