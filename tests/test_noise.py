@@ -162,7 +162,7 @@ def test_an_adapted_summary_is_as_uncertain_as_one_of_what_is_left(task, mds):
     assert result.adapted.float().mean() > 0.6
     V = mds.fitted_.noise.covariance(result.s_star)
     torch.testing.assert_close(V[0], torch.eye(2).double() / 100, atol=5 * ERROR / 100, rtol=0)
-    assert not result.excess[~result.adapted].any()
+    assert not result.excess[~result.misspecified].any()
     # Thirty observations of a hundred are contaminated, though not all beyond doubt: 1 / 70 would
     # be the covariance of the mean of the others.
     total = (result.excess + V)[result.adapted].diagonal(dim1=1, dim2=2).mean()
@@ -178,7 +178,7 @@ def test_no_excess_where_nothing_was_detected_and_none_in_the_papers_preset(task
     generator = torch.Generator().manual_seed(4)
     x = task.simulate(task.sample_prior(50, generator), generator=generator)
     result = mds.adapt(x)
-    assert not result.excess[~result.adapted].any()
+    assert not result.excess[~result.misspecified].any()
     assert mds_paper.noise is None
     adapted = mds_paper.adapt(contaminated(task, 10))
     assert adapted.adapted.any()

@@ -27,9 +27,9 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.adaptation.calibration import Calibration, SummaryNoise, doubt, moved_by, spread_of
+from mindist.adaptation.calibration import Calibration, SummaryNoise, moved_by, spread_of
 from mindist.adaptation.sorting import CUT, STRICT, Sorter
-from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Speaker, Spoken
+from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Further, Speaker, Spoken
 from mindist.detection import CombinedTest, Misfit, SummaryOutlyingness
 from mindist.detection.statistics import all_of, mean_of
 from mindist.features.embedding import Embedding
@@ -46,14 +46,13 @@ CALIBRATED = 600  # of the others, which go the whole way
 LEAST = 40  # simulated datasets for each of the two
 FEWEST = 5  # observations of which some can be left out
 BIAS_FEATURES = 40
-USUAL = 0.97  # share of clean simulations whose rest looks no less like the model
+USUAL = 0.99  # share of clean simulations whose rest looks no less like the model
 # Logs of the least and the largest factor by which sorting has to bring the data nearer to the
 # model. The first also is that by which a summary has to be farther from others than any clean one.
 CLEARLY, VERY_CLEARLY = 0.5, 1.1
 # Of clean simulations that are detected at this level: sampling variances that they may lose on
 # average, at most 20 of each. An error of 1.02 times as much, or one false alarm in 600.
 ALARM, AFFORDABLE, MOST_LOST = 0.05, 0.035, 20.0
-DOUBT, KEPT_DOUBT = 6.0, 2.0  # c, of what is left and of an observed summary that is kept
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 BLOCK_ELEMENTS = 2**24  # kernel values of all paths of a block, 64 MB
 
@@ -153,7 +152,6 @@ class Limits:
     gap: float  # how much less than before that has to be
     moved: float  # how far no summary of a clean simulation has moved
     unlike: float  # how far no summary of a clean simulation is from the others
-    doubt: float  # how far strict sorting moves few summaries of clean simulations
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ class Procedure:
     sorter: Sorter  # residuals of simulations, by summary
     misfit: Misfit  # how far observations are from the model at a summary
     bias: Regression  # what sorting takes from the summary of clean data
-    strict: Regression  # the same of strict sorting
+    further: Further  # where strict sorting leads
     usual: float  # the distance over the expected one at which what is left looks like the model
     calibration: Calibration  # the summary of clean data given that of what is left
     projection: Calibration  # the summary of clean data given their projection
@@ -227,9 +225,10 @@ class Procedure:
         if usable.sum() < LEAST:
             return None
         at = s[first][usable]
-        taken = (at - part for part in spoken[usable].split(s.shape[1], 1))
-        bias, strict = (Regression.of(at, part, BIAS_FEATURES)[0] for part in taken)
-        points, near = FixedPoints(sorter, speaker, bias, strict, misfit, usual), project(x[last])
+        left, strict = spoken[usable].split(s.shape[1], 1)
+        bias = Regression.of(at, at - left, BIAS_FEATURES, wider=0.0)[0]
+        further = Further.of(strict - left, at, BIAS_FEATURES)
+        points, near = FixedPoints(sorter, speaker, bias, further, misfit, usual), project(x[last])
         found = _whole_way(points, x[last], seen[last], s[last], near)
         calibration, centre, covariance = Calibration.of(found.s, s[last])
         V = noise.covariance(centre)
@@ -248,14 +247,13 @@ class Procedure:
             _affordable(gap, loss),
             float(moved_by(s[last], centre, spread, V).max()) + CLEARLY,
             unlike,
-            float(moved_by(found.s, found.s + found.doubt, spread, V).quantile(1 - ALARM)),
         )
         return cls(
             coordinates,
             sorter,
             misfit,
             bias,
-            strict,
+            further,
             usual,
             calibration,
             Calibration.of(near[:, 0], s[last])[0],
@@ -302,23 +300,20 @@ class Procedure:
         """Examine datasets `(B, N, *event)` with summaries, projections and statistics."""
         s_obs, num_obs = s_obs.double(), x.shape[1]
         speaker = Speaker(summarise, self.refill)
-        points = FixedPoints(self.sorter, speaker, self.bias, self.strict, self.misfit, self.usual)
+        points = FixedPoints(self.sorter, speaker, self.bias, self.further, self.misfit, self.usual)
         seen = self.seen(x, embedding, summarise)
         spoken = _whole_way(points, x, seen, s_obs, near)
         centre, covariance = self.calibration(spoken.s)
         V = noise.covariance(centre)
-        kept, far = spoken.weights.sum(1), spoken.s + spoken.doubt
+        kept = spoken.weights.sum(1)
         spread = spread_of(covariance, V, kept, num_obs, self.num_obs)
-        unsure, kept_doubt = (
-            doubt(s, far, spread, V, self.limits.doubt) for s in (spoken.s, s_obs)
-        )
         # The observed summary varies as one of N observations does, not of the simulations' N0.
         ratio = self.num_obs / num_obs
         alone = spread_of(covariance, ratio * V, kept, num_obs, num_obs)
         moved = moved_by(s_obs, centre, alone, ratio * V)
         projected, covariance = self.projection(near[:, 0])
         wide = spread_of(covariance, V, torch.full_like(moved, num_obs), num_obs, self.num_obs)
-        spread, kept_doubt = spread + DOUBT * unsure, KEPT_DOUBT * kept_doubt
+        spread, kept_doubt = spread + spoken.about(spoken.s), spoken.about(s_obs)
         return Examined(spoken, centre, spread, kept_doubt, projected, wide, moved, statistics)
 
     def fits(self, found: Examined) -> Tensor:
@@ -363,12 +358,11 @@ def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near
     B, N = x.shape[:2]
     if not B:
         none = s_obs.new_zeros(0)
-        return Spoken(s_obs, none.view(0, N).float(), none, s_obs)
+        return Spoken(s_obs, none.view(0, N).float(), none, none[:, None], s_obs[:, None])
     size = max(1, BLOCK_ELEMENTS // (N * (N + 512) * (22 + near.shape[1])))
 
     def block(b: Tensor) -> Spoken:
-        starts = torch.cat([points.starts(x[b], seen[b], s_obs[b]), near[b]], 1)
-        return points(x[b], seen[b], s_obs[b], starts)
+        return points(x[b], seen[b], s_obs[b], near[b])
 
     parts = each_in_a_thread(block, torch.arange(B, device=x.device).split(size))
     return Spoken(*(torch.cat(column) for column in zip(*parts, strict=True)))

@@ -77,8 +77,9 @@ class Distance:
         whitener = vectors / (values.clamp(min=0) + DAMPED * values[-1]).clamp(min=1e-30).sqrt()
         squared = (off @ whitener).square().sum(1).clamp(min=ROUNDED)
         log_distance = (N * squared).log()
-        typical, usual = Regression.of(s, log_distance[:, None], TYPICAL_FEATURES)
-        return cls(frequency, expected, whitener, typical), log_distance - usual[:, 0]
+        # Off simulated summaries a large expected distance would hide an odd one.
+        typical, usual = Regression.of(s, log_distance[:, None], TYPICAL_FEATURES, wider=0.0)
+        return cls(frequency, expected, whitener.contiguous(), typical), log_distance - usual[:, 0]
 
     def __call__(self, rho: Tensor, weights: Tensor, s: Tensor) -> Tensor:
         """Return distances `(B,)` of weighted residuals `(B, N, q)` at summaries `(B, d_s)`."""

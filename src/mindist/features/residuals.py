@@ -10,6 +10,9 @@ random design the entries of T are linear in the coefficients, for a stationary 
 partial regressions. The inverse hyperbolic sine leaves residuals of up to three standard deviations
 much as they are and brings far ones near enough for a kernel of one width.
 
+Numbers that take a few values only are labels (a choice between two): they stay as they are, since
+a residual of them would be another value at every summary.
+
 It is a normaliser only. What it gets wrong is part of the law of the residuals, which
 `mindist.adaptation.sorting` takes from simulations with near summaries.
 
@@ -36,7 +39,9 @@ LENGTH_SCALES, RIDGES = (0.5, 1.0, 2.0, 4.0), tuple(10.0**k for k in range(-7, 2
 LINEAR = 1e-3
 WIDER = 0.5  # of the range of simulated summaries, on both sides, in which a regression is trusted
 PLAIN = 0.2  # by which numbers have to be less odd to be transformed
+FOLLOWED = 50  # random features of the regressions with which transforms are compared
 TRIED = 1_000  # simulated datasets on which that is tried
+LABELS = 8  # different values up to which a number is a label, such as a choice
 NEAR = 3.0  # standard deviations up to which residuals stay much as they are
 FARTHEST = 1e30  # of which float32 holds three times as much
 RIDGE = 1e-3  # of the variances, where coordinates may be collinear
@@ -56,13 +61,16 @@ class Regression:
         u = (s - \bar s) / \mathrm{sd}(s)
 
     The linear part extrapolates, up to half of the simulated range beyond it; the features bend.
-    Length scale and strength have the smallest exact leave-one-out error.
+    Length scale and strength have the smallest exact leave-one-out error. Where extrapolation would
+    hide what is odd, predictions stay within those of simulations (`wider=0`).
 
     Arguments:
         centre: Mean of the simulated summaries `(d_s,)`.
         scale: Their standard deviation, 1 where that is 0.
         low: The least summary that is told apart, `(d_s,)`.
         high: The largest, `(d_s,)`.
+        least: The least prediction, `(P,)`.
+        most: The largest, `(P,)`.
         frequency: `(d_s, F)`.
         coefficients: `(1 + d_s + 2 F, P)`.
 
@@ -78,6 +86,8 @@ class Regression:
     scale: Annotated[Tensor, "d"]
     low: Annotated[Tensor, "d"]
     high: Annotated[Tensor, "d"]
+    least: Annotated[Tensor, "P"]
+    most: Annotated[Tensor, "P"]
     frequency: Annotated[Tensor, "d F"]
     coefficients: Annotated[Tensor, "H P"]
 
@@ -87,20 +97,20 @@ class Regression:
             raise ValueError(f"coefficients: expected {rows} rows, got {len(self.coefficients)}")
 
     @classmethod
-    def of(cls, s: Tensor, y: Tensor, num: int) -> tuple[Regression, Tensor]:
+    def of(cls, s: Tensor, y: Tensor, num: int, wider: float = WIDER) -> tuple[Regression, Tensor]:
         """Regress targets `(M, P)` on summaries `(M, d_s)`; return also left-out predictions.
 
         Arguments:
             s: Summaries.
             y: Targets.
             num: Random features, an even number, of which fewer than M / 4 are used.
+            wider: How far to trust it beyond simulations, in ranges of summaries and predictions.
         """
         s, y = s.double(), y.double()
         num_simulations, d = s.shape
         half = max(1, min(num, num_simulations // 4) // 2)
         scale, middle = scale_of(s), y.mean(0)
-        low, high = s.amin(0), s.amax(0)
-        wider = WIDER * (high - low)
+        box = _widened(s, wider)
         spread = (y - middle).square().mean(0).sqrt().clamp(min=torch.finfo(y.dtype).tiny)
         target = (y - middle) / spread
         generator = torch.Generator().manual_seed(0)
@@ -110,7 +120,7 @@ class Regression:
             # Distances grow with the root of the dimension.
             frequency = unit / (length * math.sqrt(max(1.0, d / 2)))
             none = y.new_zeros(1 + d + 2 * half, 1)
-            made = cls(s.mean(0), scale, low - wider, high + wider, frequency, none)
+            made = cls(s.mean(0), scale, *box, none[0], none[0], frequency, none)
             with one_thread():  # an eigendecomposition of a few hundred rows
                 error, coefficients, left_out = _ridge(made.basis(s), d, target)
             if best is None or error < best[0]:
@@ -119,8 +129,10 @@ class Regression:
         _, frequency, coefficients, left_out = best
         coefficients = coefficients * spread
         coefficients[0] += middle
-        found = cls(s.mean(0), scale, low - wider, high + wider, frequency, coefficients)
-        return found, left_out * spread + middle
+        left_out = left_out * spread + middle
+        bounds = _widened(left_out, wider)
+        found = cls(s.mean(0), scale, *box, *bounds, frequency, coefficients)
+        return found, left_out
 
     def basis(self, s: Tensor) -> Tensor:
         """Return the constant, the standardised summaries and their features, `(n, H)`."""
@@ -130,7 +142,13 @@ class Regression:
 
     def __call__(self, s: Tensor) -> Tensor:
         """Return predictions `(n, P)` at summaries `(n, d_s)`."""
-        return self.basis(s) @ self.coefficients
+        return (self.basis(s) @ self.coefficients).maximum(self.least).minimum(self.most)
+
+
+def _widened(values: Tensor, by: float) -> tuple[Tensor, Tensor]:
+    """Return the least and the largest of values `(M, P)`, so many ranges farther out."""
+    low, high = values.amin(0), values.amax(0)
+    return low - by * (high - low), high + by * (high - low)
 
 
 def _ridge(basis: Tensor, dim: int, target: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -186,18 +204,20 @@ class Residuals:
     def of(cls, seen: Tensor, s: Tensor, num_features: int = 200) -> Residuals:
         """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`."""
         (_, N, q), seen = seen.shape, seen.double()
-        kind, unit = _choose_transform(seen[:TRIED])
+        kind, unit = _choose_transform(seen[:TRIED], s[:TRIED])
         seen = _transformed(seen, kind, unit)
         mean = seen.mean(1)
         centred = seen - mean[:, None]
         S = centred.mT @ centred / N
         variance = S.diagonal(dim1=1, dim2=2)
         floor = RIDGE * variance.mean(0) * 1e-3 + torch.finfo(seen.dtype).tiny
-        T = _unit_lower(S, N, floor)
+        T, labels = _unit_lower(S, N, floor), _are_labels(seen)
+        T[:, labels] = torch.eye(q, dtype=T.dtype, device=T.device)[labels]
         D = (T @ S @ T.mT).diagonal(dim1=1, dim2=2)
+        mean, log_D = (_one_for_all(part, labels) for part in (mean, (D + floor).log()))
         rows, columns = torch.tril_indices(q, q, -1)
         m, _ = Regression.of(s, mean, num_features)
-        log_scale, _ = Regression.of(s, (D + floor).log(), num_features)
+        log_scale, _ = Regression.of(s, log_D, num_features)
         lower = Regression.of(s, T[:, rows, columns], num_features)[0] if q > 1 else None
         return cls(kind, unit, m, log_scale, lower)
 
@@ -243,10 +263,11 @@ def _transformed(seen: Tensor, kind: Tensor, unit: Tensor) -> Tensor:
     return seen
 
 
-def _choose_transform(seen: Tensor) -> tuple[Tensor, Tensor]:
+def _choose_transform(seen: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """Return the kind and the unit `(q,)` that make numbers `(M, N, q)` most like normal ones.
 
-    Roots are for numbers of at least 0, logarithms for positive ones.
+    Normal in each dataset, with a mean and a variance that regressions on the summaries `(M, d_s)`
+    follow. Roots are for numbers of at least 0, logarithms for positive ones.
     """
     least = seen.flatten(0, 1).amin(0)
     size = seen.abs().flatten(0, 1).median(0).values
@@ -254,10 +275,25 @@ def _choose_transform(seen: Tensor) -> tuple[Tensor, Tensor]:
     units = torch.stack([size, size, size, torch.where(least > 0, least / 2, size)])
     possible = torch.stack([least == least, least == least, least >= 0, least > 0])
     every = torch.arange(4, device=seen.device)[:, None].expand_as(units)
-    odd = [_oddness(_transformed(seen, *each)) for each in zip(every, units, strict=True)]
+    odd = []
+    for kind, unit, usable in zip(every, units, possible, strict=True):
+        numbers = _transformed(seen, kind, unit)
+        odd.append(_oddness(numbers) + _unfollowed(numbers, s) if usable.any() else least)
     price = torch.where(possible, torch.stack(odd) + PLAIN * (every > 0), torch.inf)
     kind = price.argmin(0)
     return kind.double(), units.gather(0, kind[None])[0]
+
+
+def _unfollowed(seen: Tensor, s: Tensor) -> Tensor:
+    """Return how far a normal law, regressed on s, is from that of each dataset, `(q,)`.
+
+    The mean of log(1 + KL), over datasets that are left out in turn.
+    """
+    mean, variance = seen.mean(1), seen.var(1, correction=0).clamp(min=1e-300)
+    found, log_found = (Regression.of(s, part, FOLLOWED)[1] for part in (mean, variance.log()))
+    off = variance.log() - log_found
+    both = off.exp() - 1 - off + (mean - found).square() / log_found.exp()
+    return (both / 2).log1p().nan_to_num(posinf=1e3).mean(0)
 
 
 def _oddness(seen: Tensor) -> Tensor:
@@ -270,6 +306,17 @@ def _oddness(seen: Tensor) -> Tensor:
     third, fourth = (unit.pow(power).mean(1) for power in (3, 4))
     size = third.square() / 6 + (fourth - 3).square() / 24
     return size.nan_to_num(0.0).median(0).values
+
+
+def _are_labels(seen: Tensor) -> Tensor:
+    """Return which numbers of observations `(M, N, q)` take a few values only, `(q,)`."""
+    each = seen.flatten(0, 1).T
+    return torch.tensor([len(one[:TRIED].unique()) <= LABELS for one in each]).to(seen.device)
+
+
+def _one_for_all(values: Tensor, which: Tensor) -> Tensor:
+    """Return values `(M, q)` of datasets, replaced by their mean where `(q,)` says so."""
+    return torch.where(which, values.mean(0), values)
 
 
 def _unit_lower(S: Tensor, num_obs: int, floor: Tensor) -> Tensor:
