@@ -282,8 +282,9 @@ class Procedure:
         size = max(1, BLOCK_ELEMENTS // (num_obs * 512))
         parts = each_in_a_thread(block, torch.arange(len(x), device=x.device).split(size))
         # Summaries of fewer observations lie farther from simulated ones.
-        unlike = self.outlyingness(s, max(1.0, math.sqrt(self.num_obs / num_obs)))
-        beyond = (unlike - self.limits.unlike).clamp(min=0)
+        noisier = max(1.0, math.sqrt(self.num_obs / num_obs))
+        beyond = (self.outlyingness(s, noisier) - self.limits.unlike).clamp(min=0)
+        beyond = beyond + self.outlyingness.outside(s, noisier)
         return torch.cat([torch.cat(parts), beyond[:, None]], 1)
 
     @torch.no_grad()

@@ -22,6 +22,10 @@ the k nearest ones :math:`N_k`: the local outlier factor. At the edge of the pri
 summaries are thin, and those of clean data there are no outliers; off the surface that simulated
 summaries fill, those next to them are dense.
 
+**Outside**: whether one summary, given the others by a linear regression, is larger or smaller than
+in any simulation. It sees a variance of 1.7 where simulated ones are 1, with an sd of .14, between
+.6 and 1.55: neighbours do not, because there is next to nothing between them.
+
 All 10,000 points among themselves take about a second on one core, in 2 dimensions or in 16.
 
 References:
@@ -165,6 +169,7 @@ REDUNDANT = 1e-6
 # In standard deviations: nearer than that two summaries may be one, computed in another order. The
 # fifth neighbour among 10,000 of one dimension is at 6e-4.
 SAME = 1e-5
+MARGIN = 0.05  # of the range of simulated summaries, by which one has to be outside of it
 
 
 @dataclass(frozen=True)
@@ -242,6 +247,22 @@ class SummaryOutlyingness:
         local = torch.where(own, reach[:, 1:].mean(1), reach[:, :-1].mean(1))
         floor = noise * self.floor
         return (distance.clamp(min=floor) / local.clamp(min=floor)).log()
+
+    def outside(self, s: Tensor, noise: float = 1.0) -> Tensor:
+        """Return how far each summary, given the others, lies outside of simulated ones, `(B,)`.
+
+        As a share of their range beyond a twentieth of it; 0 inside. Given the others linearly:
+        the residual of each in a regression on them.
+        """
+        points, s = self._residual(self.points), s.double() - self.centre
+        low, high = points.amin(0), points.amax(0)
+        residual = self._residual(s @ self.whitener) / noise
+        off = torch.maximum(residual - high, low - residual) / (high - low).clamp(min=SAME)
+        return (off.amax(1) - MARGIN).clamp(min=0)
+
+    def _residual(self, whitened: Tensor) -> Tensor:
+        """Return residuals `(B, d_s)` of summaries given the others: P s for the precision P."""
+        return whitened @ self.whitener.T / self.whitener.square().sum(1).sqrt()
 
     def _nearest(self, whitened: Tensor) -> tuple[Tensor, Tensor]:
         """Return distances `(B, k + 1)` to the nearest points, increasing, and their indices."""
