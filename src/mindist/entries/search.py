@@ -1,0 +1,237 @@
+r"""Which entries to believe: those that simulations near to the believed ones explain.
+
+With :math:`r_g^2` the squared Mahalanobis residual of a group g of entries given the other believed
+ones, K is sought that minimises
+
+.. math:: Q(K) = d_K^T \Sigma_{KK}^{-1} d_K + \textstyle\sum_{g \notin K} (c\, a_g)^2 .
+
+Setting g aside lowers the first term by exactly :math:`r_g^2`, so that each step, setting aside the
+worst group with :math:`r_g > c\, a_g` or taking back the best one with :math:`r_g \le c\, a_g`,
+lowers Q, and the steps end. Neighbours, and with them the local Gaussian, are then sought again by
+the entries that are left, as in the concentration steps of FAST-LTS (Rousseeuw and Van Driessen
+2006), but over entries. The best of several starts counts: all entries, and sets of 60% that lie
+near one simulation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from mindist.entries.conditionals import LocalGaussian, Table
+from mindist.entries.neighbours import Bank
+
+ANCHORS, STARTS, ROUNDS = 2_000, 4, 4
+CHAINS, SWEEPS = 16, 3
+MOST_ASIDE = 0.5  # share of the observed entries: of more than half, nobody knows which are right
+TABLES = 2**23  # numbers of the swept tables held at once: 64 MB, and a few times that in passing
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search knows of a batch: see `Search`."""
+
+    kept: Tensor  # entries believed, (B, D)
+    score: Tensor  # of each entry, that of its group, (B, D); 1 where beyond `limit`
+    statistic: Tensor  # the largest score of an observed entry, (B,)
+    residual: Tensor  # (B, D), in standard units
+    variance: Tensor  # (B, D), in standard units
+    cost: Tensor  # Q, (B,)
+
+    def __getitem__(self, rows: Tensor) -> Found:
+        return Found(*(value[rows] for value in vars(self).values()))
+
+    @classmethod
+    def join(cls, parts: list[Found]) -> Found:
+        """Join batches."""
+        return cls(*map(torch.cat, zip(*(vars(p).values() for p in parts), strict=True)))
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Members of each group of entries `(G, n)`, filled up with -1."""
+
+    members: Annotated[Tensor, "int G n"]
+
+    @classmethod
+    def of(cls, labels: Tensor) -> Groups:
+        """Build from the label of each entry, `(D,)`."""
+        parts = [(labels == label).nonzero()[:, 0] for label in labels.unique()]
+        return cls(torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=-1))
+
+    @property
+    def labels(self) -> Tensor:
+        """The group of each entry, `(D,)`."""
+        valid = self.members >= 0
+        labels = torch.empty(int(valid.sum()), dtype=torch.long)
+        labels[self.members[valid]] = valid.nonzero()[:, 0]
+        return labels
+
+    def only(self, g: int) -> Groups:
+        """Return one group alone."""
+        return Groups(self.members[g : g + 1])
+
+    def any(self, entries: Tensor) -> Tensor:
+        """Return which groups have one of some entries `(B, D)`, `(B, G)`."""
+        return (entries[:, self.members] & (self.members >= 0)).any(2)
+
+    def distance(self, table: Table, observed: Tensor) -> Tensor:
+        """Return the Mahalanobis residual of each group given the others, `(B, G)`."""
+        m, last = self.members.clamp(min=0), table.values[:, :-1, -1]
+        if m.shape[1] == 1:
+            i = m[:, 0]
+            return last[:, i].abs() / table.values[:, i, i].abs().clamp(min=1e-300).sqrt()
+        w = (observed[:, m] & (self.members >= 0)).double()
+        sign = torch.where(table.kept[:, m].any(2), -1.0, 1.0)[..., None, None]
+        block = sign * table.values[:, m[:, :, None], m[:, None]]
+        block = block * w[..., None] * w[..., None, :] + torch.diag_embed(1 - w)
+        v = (last[:, m] * w)[..., None]
+        return (v * torch.linalg.solve(block, v)).sum((2, 3)).clamp(min=0).sqrt()
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for the entries to believe.
+
+    Arguments:
+        bank: The simulations.
+        correlation: What local covariances are shrunk towards, `(D, D)`.
+        groups: Entries that fail together.
+        scale: a, of each group's residual, `(G,)`.
+        neighbours: k.
+        shrinkage: Lambda.
+        limit: c, in units of `scale`.
+    """
+
+    bank: Annotated[Bank, {"D": "D"}]
+    correlation: Annotated[Tensor, "D D"]
+    groups: Annotated[Groups, {"G": "G"}]
+    scale: Annotated[Tensor, "G"]
+    neighbours: Annotated[int, range(2, 2**20)]
+    shrinkage: float
+    limit: float
+
+    def neighbourhood(
+        self, y: Tensor, kept: Tensor, noise: Tensor
+    ) -> tuple[Tensor, LocalGaussian, Table]:
+        """Return neighbours `(B, k)` by the entries `kept`, their Gaussians and swept tables."""
+        near = self.bank.nearest(y, kept, self.neighbours)
+        local = LocalGaussian.of(self.bank.z[near], self.correlation, self.shrinkage)
+        return near, local, Table(local, y, kept, noise)
+
+    def __call__(self, y: Tensor, observed: Tensor, noise: Tensor) -> tuple[Found, Tensor]:
+        """Search for each vector `(B, D)` in standard units; `noise` is its further variance.
+
+        Returns:
+            The best sets found, and sets `(B, CHAINS, D)` drawn with weights exp(-Q / 2) from those
+            that any start has led to, each counted once.
+        """
+        size = max(1, TABLES // ((STARTS + 1) * (y.shape[1] + 1) ** 2))
+        parts = [self._block(y[r], observed[r], noise[r]) for r in torch.arange(len(y)).split(size)]
+        return Found.join([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+
+    def _block(self, y: Tensor, observed: Tensor, noise: Tensor) -> tuple[Found, Tensor]:
+        starts = self.bank.starts(y, observed, ANCHORS, STARTS)
+        starts = torch.cat([observed[:, None], starts & observed[:, None]], 1)
+        num = starts.shape[1]
+        many = (t.repeat_interleave(num, 0) for t in (observed, y, noise))
+        every = self._settle(starts.flatten(0, 1), *many)
+        cost, kept = every.cost.view(-1, num), every.kept.view(len(y), num, -1)
+        copies = (kept[:, :, None] == kept[:, None]).all(3).sum(2)
+        weights = torch.softmax(-cost / 2 - copies.double().log(), 1).cumsum(1)
+        points = (torch.arange(CHAINS, dtype=torch.float64) + 0.5) / CHAINS
+        drawn = torch.searchsorted(weights, points.expand(len(y), -1).contiguous())
+        drawn = drawn.clamp(max=num - 1)[..., None].expand(-1, -1, y.shape[1])
+        best = torch.arange(len(y)) * num + cost.argmin(1)
+        return every[best], kept.gather(1, drawn)
+
+    def sample(self, y: Tensor, observed: Tensor, noise: Tensor, kept: Tensor, seed: int) -> Tensor:
+        """Draw sets to believe with density proportional to exp(-Q / 2), by Gibbs sampling.
+
+        Sets `(B, CHAINS, D)` are where chains begin and what is returned. All vectors have the same
+        random numbers: what is drawn for one does not depend on the others.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        sets, bound = kept.flatten(0, 1), (self.limit * self.scale).square()
+        y, observed, noise = (t.repeat_interleave(CHAINS, 0) for t in (y, observed, noise))
+        here = self.groups.any(observed)
+        for _ in range(SWEEPS):
+            table = self.neighbourhood(y, sets, noise)[2]
+            for g in torch.randperm(len(bound), generator=generator).tolist():
+                r = self.groups.only(g).distance(table, observed)[:, 0]
+                u = torch.rand(CHAINS, dtype=torch.float64, generator=generator)
+                believe = u.repeat(len(kept)) < torch.sigmoid((bound[g] - r.square()) / 2)
+                flip = (believe != self.groups.any(table.kept)[:, g]) & here[:, g]
+                self._toggle(table, flip.nonzero()[:, 0], observed, torch.tensor(g))
+            sets = table.kept
+        return sets.view_as(kept)
+
+    def _toggle(self, table: Table, rows: Tensor, observed: Tensor, chosen: Tensor) -> None:
+        """Take the chosen groups in or out, one for each of some rows."""
+        for entry in self.groups.members[chosen.expand(len(rows))].T:
+            real = (entry >= 0) & observed[rows, entry]
+            if real.any():
+                table.toggle(rows[real], entry[real])
+
+    def _settle(self, kept: Tensor, observed: Tensor, y: Tensor, noise: Tensor) -> Found:
+        """Alternate between neighbours and steps until the believed entries stay."""
+        kept, todo = self.whole(kept, observed), torch.arange(len(y))
+        found: Found | None = None
+        for _ in range(ROUNDS):
+            table = self.neighbourhood(y[todo], kept[todo], noise[todo])[2]
+            self.steps(table, observed[todo])
+            part = self.describe(table, observed[todo])
+            found = part if found is None else _replaced(found, todo, part)
+            moved = (part.kept != kept[todo]).any(1)
+            kept[todo] = part.kept
+            todo = todo[moved]
+            if not len(todo):
+                break
+        assert found is not None
+        return found
+
+    def whole(self, kept: Tensor, observed: Tensor) -> Tensor:
+        """Believe a group where most of its observed entries are believed."""
+        members, valid = self.groups.members.clamp(min=0), self.groups.members >= 0
+        share = (kept[:, members] & valid).sum(2) >= 0.5 * (observed[:, members] & valid).sum(2)
+        return share[:, self.groups.labels] & observed
+
+    def steps(self, table: Table, observed: Tensor) -> None:
+        """Set groups aside and take them back, one at a time, while that lowers Q."""
+        here = self.groups.any(observed)
+        size = (observed[:, self.groups.members] & (self.groups.members >= 0)).sum(2)
+        most = MOST_ASIDE * observed.sum(1)
+        todo = torch.arange(len(observed))
+        for _ in range(3 * len(self.scale)):
+            part = table.select(todo)
+            score = self.groups.distance(part, observed[todo]) / self.scale
+            believed = self.groups.any(part.kept)
+            room = (size[todo] * ~believed).sum(1, keepdim=True) + size[todo] <= most[todo, None]
+            worst, out = score.masked_fill(~(believed & room), -1).max(1)
+            best, back = score.masked_fill(believed | ~here[todo], torch.inf).min(1)
+            remove, admit = worst > self.limit, best <= self.limit
+            chosen = torch.where(remove, out, back)
+            act = remove | admit
+            if not act.any():
+                return
+            todo = todo[act]
+            self._toggle(table, todo, observed, chosen[act])
+
+    def describe(self, table: Table, observed: Tensor) -> Found:
+        """Return what a table says of each entry."""
+        score = self.groups.distance(table, observed) / self.scale
+        here, aside = self.groups.any(observed), ~self.groups.any(table.kept)
+        largest = score.masked_fill(~here, 0).amax(1)
+        cost = table.chi_square + (here & aside).double() @ (self.limit * self.scale).square()
+        each = score[:, self.groups.labels]
+        return Found(table.kept.clone(), each, largest, table.residual, table.variance, cost)
+
+
+def _replaced(found: Found, rows: Tensor, part: Found) -> Found:
+    """Return `found` with some rows replaced."""
+    for name, value in vars(found).items():
+        value[rows] = vars(part)[name]
+    return found
