@@ -17,6 +17,7 @@ BUDGETS = {
     "solvers": 450,
     "detection": 400,
     "adaptation": 2_100,
+    "entries": 900,
     "posteriors": 2_800,
     "simulation": 1_750,
     "observed": 700,

@@ -19,19 +19,33 @@ from mindist.entries.search import Search
 
 
 def completed(
-    search: Search, y: Tensor, kept: Tensor, noise: Tensor, num: int, widening: float, seed: int
+    search: Search, y: Tensor, sets: Tensor, noise: Tensor, num: int, widening: float, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Return conditional means `(B, D)` and draws `(B, num, D)` of vectors in standard units."""
-    near, local, table = search.neighbourhood(y, kept, noise)
+    """Draw `num` vectors for each of several sets of entries to believe.
+
+    Arguments:
+        search: Which has the simulations.
+        y: Vectors `(B, D)` in standard units, finite.
+        sets: Entries to believe `(B, C, D)`.
+        noise: E, the further variance of each entry, `(B, D)`.
+        num: Draws for each set.
+        widening: Factor of their distance from the mean.
+        seed: All vectors have the same random numbers, so that none depends on the others.
+
+    Returns:
+        Conditional means `(B, C, D)` and draws `(B, C * num, D)`.
+    """
+    (B, C, D), generator = sets.shape, torch.Generator().manual_seed(seed)
+    y, noise = y.repeat_interleave(C, 0), noise.repeat_interleave(C, 0)
+    kept = sets.flatten(0, 1)
+    near, local, table = search.shared(y, kept, noise)
     both = kept[:, :, None] & kept[:, None]
     gain = local.covariance @ torch.where(both, -table.values[:, :-1, :-1], 0.0)
     mean = local.mean + (gain @ (y - local.mean)[..., None])[..., 0]
-    # The same seed for each vector: what is drawn for it does not depend on the others.
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(near.shape[1], generator=generator)[:num]
-    chosen = chosen.repeat(-(-num // len(chosen)))[:num]
-    x = search.bank.z[near[:, chosen]].double()
-    epsilon = torch.randn(num, y.shape[1], dtype=torch.float64, generator=generator)
+    k = near.shape[1]
+    order = torch.randperm(k, generator=generator).repeat(-(-C * num // k))[: C * num]
+    x = search.bank.z[near.gather(1, order.view(C, num).repeat(B, 1))].double()
+    epsilon = torch.randn(C, num, D, dtype=torch.float64, generator=generator).repeat(B, 1, 1)
     seen = x + noise.sqrt()[:, None] * epsilon
-    drawn = x + (y[:, None] - seen) @ gain.mT
-    return mean, mean[:, None] + widening * (drawn - mean[:, None])
+    drawn = mean[:, None] + widening * (x + (y[:, None] - seen) @ gain.mT - mean[:, None])
+    return mean.view(B, C, D), drawn.view(B, C * num, D)

@@ -8,6 +8,7 @@ largest score is t is :math:`(1 + \#\{t_i \ge t\}) / (1 + n)`, exactly uniform o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -34,6 +35,11 @@ class Knowledge:
     search: Annotated[Search, {"D": "D"}]
     null: Annotated[Tensor, "n"]
     widening: float
+
+    @property
+    def least(self) -> float:
+        """The smallest p-value there is."""
+        return 1.0 / (1.0 + len(self.null))
 
     def p_value(self, statistic: Tensor) -> Tensor:
         """Return the share of simulations whose largest score is as large, never 0."""
@@ -107,8 +113,10 @@ def _widening(search: Search, y: Tensor, seed: int) -> float:
     total, num = 0.0, 0
     for part in y[:256].split(64):
         kept = torch.rand(part.shape, generator=generator) >= LEFT_OUT
-        mean, drawn = completed(search, part, kept, torch.zeros_like(part), 32, 1.0, seed)
+        silent = torch.zeros_like(part)
+        mean, drawn = completed(search, part, kept[:, None], silent, 32, 1.0, seed)
+        mean = mean[:, 0]
         spread = (drawn - mean[:, None]).square().mean(1).clamp(min=1e-12)
         ratio = ((part - mean).square() / spread)[~kept]
         total, num = total + float(ratio.clamp(max=HEAVY).sum()), num + len(ratio)
-    return (total / max(1, num)) ** 0.5
+    return math.sqrt(total / max(1, num))

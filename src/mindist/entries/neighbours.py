@@ -53,6 +53,10 @@ class Bank:
         low, high = self.z.aminmax(dim=0)
         object.__setattr__(self, "_range", (low.double() - MARGIN, high.double() + MARGIN))
 
+    def vectors(self, num: int) -> Tensor:
+        """Return the first simulations `(num, D)` in the units of the data."""
+        return self.z[:num].double() * self.scale + self.centre
+
     def units(self, x: Tensor) -> Tensor:
         """Return vectors `(B, D)` in standard units, as float64."""
         return (x.double() - self.centre) / self.scale
@@ -73,7 +77,9 @@ class Bank:
         w = believed.to(self.z)
         wy = w * self.clipped(y).to(self.z)
         found = []
-        for rows in torch.arange(len(y)).split(max(1, BLOCK // max(len(self.z), 2 * k * y.shape[1]))):
+        for rows in torch.arange(len(y)).split(
+            max(1, BLOCK // max(len(self.z), 2 * k * y.shape[1]))
+        ):
             distance = w[rows] @ self.squares.T - 2 * wy[rows] @ self.z.T  # type: ignore[union-attr]
             near = distance.topk(min(len(self.z), k + skip + k // 4 + 8), 1, largest=False).indices
             # Once more without cancellation, so that a vector's neighbours do not depend on others.

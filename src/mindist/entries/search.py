@@ -25,7 +25,7 @@ from mindist.entries.conditionals import LocalGaussian, Table
 from mindist.entries.neighbours import Bank
 
 ANCHORS, STARTS, ROUNDS = 2_000, 4, 4
-CHAINS, SWEEPS = 16, 3
+CHAINS, SWEEPS = 16, 2  # of the Gibbs sampler
 MOST_ASIDE = 0.5  # share of the observed entries: of more than half, nobody knows which are right
 TABLES = 2**23  # numbers of the swept tables held at once: 64 MB, and a few times that in passing
 
@@ -83,13 +83,15 @@ class Groups:
         m, last = self.members.clamp(min=0), table.values[:, :-1, -1]
         if m.shape[1] == 1:
             i = m[:, 0]
-            return last[:, i].abs() / table.values[:, i, i].abs().clamp(min=1e-300).sqrt()
+            own: Tensor = last[:, i].abs() / table.values[:, i, i].abs().clamp(min=1e-300).sqrt()
+            return own
         w = (observed[:, m] & (self.members >= 0)).double()
         sign = torch.where(table.kept[:, m].any(2), -1.0, 1.0)[..., None, None]
         block = sign * table.values[:, m[:, :, None], m[:, None]]
         block = block * w[..., None] * w[..., None, :] + torch.diag_embed(1 - w)
         v = (last[:, m] * w)[..., None]
-        return (v * torch.linalg.solve(block, v)).sum((2, 3)).clamp(min=0).sqrt()
+        squared: Tensor = (v * torch.linalg.solve(block, v)).sum((2, 3))
+        return squared.clamp(min=0).sqrt()
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,17 @@ class Search:
         local = LocalGaussian.of(self.bank.z[near], self.correlation, self.shrinkage)
         return near, local, Table(local, y, kept, noise)
 
+    def rows(self, copies: int) -> int:
+        """Return how many vectors to treat at once, with so many tables and neighbours of each."""
+        D = self.bank.z.shape[1]
+        return max(1, TABLES // (copies * max((D + 1) ** 2, self.neighbours * D)))
+
+    def consistent(self, num_entries: int) -> bool:
+        """Return whether groups name each entry once, and scales are positive: of a file."""
+        named = self.groups.members[self.groups.members >= 0].sort().values
+        right = torch.equal(named, torch.arange(num_entries)) and bool((self.scale > 0).all())
+        return right and self.neighbours <= len(self.bank.z) and 0 <= self.shrinkage <= 1
+
     def __call__(self, y: Tensor, observed: Tensor, noise: Tensor) -> tuple[Found, Tensor]:
         """Search for each vector `(B, D)` in standard units; `noise` is its further variance.
 
@@ -129,8 +142,8 @@ class Search:
             The best sets found, and sets `(B, CHAINS, D)` drawn with weights exp(-Q / 2) from those
             that any start has led to, each counted once.
         """
-        size = max(1, TABLES // ((STARTS + 1) * (y.shape[1] + 1) ** 2))
-        parts = [self._block(y[r], observed[r], noise[r]) for r in torch.arange(len(y)).split(size)]
+        blocks = torch.arange(len(y)).split(self.rows(STARTS + 1))
+        parts = [self._block(y[r], observed[r], noise[r]) for r in blocks]
         return Found.join([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _block(self, y: Tensor, observed: Tensor, noise: Tensor) -> tuple[Found, Tensor]:
@@ -151,23 +164,46 @@ class Search:
     def sample(self, y: Tensor, observed: Tensor, noise: Tensor, kept: Tensor, seed: int) -> Tensor:
         """Draw sets to believe with density proportional to exp(-Q / 2), by Gibbs sampling.
 
-        Sets `(B, CHAINS, D)` are where chains begin and what is returned. All vectors have the same
-        random numbers: what is drawn for one does not depend on the others.
+        Arguments:
+            y: Vectors `(B, D)` in standard units.
+            observed: Their entries that were observed.
+            noise: Their further variance.
+            kept: Where the chains begin, `(B, CHAINS, D)`.
+            seed: All vectors have the same random numbers, so that none depends on the others.
+
+        Returns:
+            Sets `(B, CHAINS, D)`.
         """
+        blocks = torch.arange(len(y)).split(self.rows(CHAINS))
+        return torch.cat([self._sample(y[r], observed[r], noise[r], kept[r], seed) for r in blocks])
+
+    def _sample(
+        self, y: Tensor, observed: Tensor, noise: Tensor, kept: Tensor, seed: int
+    ) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         sets, bound = kept.flatten(0, 1), (self.limit * self.scale).square()
         y, observed, noise = (t.repeat_interleave(CHAINS, 0) for t in (y, observed, noise))
         here = self.groups.any(observed)
         for _ in range(SWEEPS):
-            table = self.neighbourhood(y, sets, noise)[2]
+            table = self.shared(y, sets, noise)[2]
             for g in torch.randperm(len(bound), generator=generator).tolist():
-                r = self.groups.only(g).distance(table, observed)[:, 0]
+                group = self.groups.only(g)
+                r, now = group.distance(table, observed)[:, 0], group.any(table.kept)[:, 0]
                 u = torch.rand(CHAINS, dtype=torch.float64, generator=generator)
                 believe = u.repeat(len(kept)) < torch.sigmoid((bound[g] - r.square()) / 2)
-                flip = (believe != self.groups.any(table.kept)[:, g]) & here[:, g]
+                flip = (believe != now) & here[:, g]
                 self._toggle(table, flip.nonzero()[:, 0], observed, torch.tensor(g))
             sets = table.kept
         return sets.view_as(kept)
+
+    def shared(self, y: Tensor, kept: Tensor, noise: Tensor) -> tuple[Tensor, LocalGaussian, Table]:
+        """Return `neighbourhood` of rows of which many are alike, as chains are: made once each."""
+        _, inverse = torch.cat([y, kept.double(), noise], 1).unique(dim=0, return_inverse=True)
+        first = torch.full((int(inverse.max()) + 1,), len(y))
+        first.scatter_reduce_(0, inverse, torch.arange(len(y)), "amin")
+        near, local, table = self.neighbourhood(y[first], kept[first], noise[first])
+        local = LocalGaussian(local.mean[inverse], local.covariance[inverse])
+        return near[inverse], local, table.select(inverse)
 
     def _toggle(self, table: Table, rows: Tensor, observed: Tensor, chosen: Tensor) -> None:
         """Take the chosen groups in or out, one for each of some rows."""
