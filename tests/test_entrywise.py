@@ -1,4 +1,4 @@
-"""One observed vector: wrong and missing entries, against closed forms, and what users hand over."""
+"""One observed vector: wrong and missing entries, against closed forms, and bad input."""
 
 import math
 
@@ -7,7 +7,14 @@ import pytest
 import torch
 from scipy.stats import binom, kstest
 
-from mindist import Completion, Entrywise, MisspecificationWarning, RobustPosterior, watch
+from mindist import (
+    Completion,
+    Entrywise,
+    MinimumDistance,
+    MisspecificationWarning,
+    RobustPosterior,
+    watch,
+)
 from mindist.entries.completion import completed
 from mindist.entries.conditionals import LocalGaussian, Table
 from mindist.entries.grouping import correlated_windows
@@ -87,13 +94,13 @@ def test_completed_entries_have_the_conditional_mean_and_variance(entries):
     kept = (torch.arange(D) < D - 2).expand(300, 1, D)
     y = search.bank.units(x)
     mean, drawn = completed(search, y, kept, torch.zeros_like(y), 32, entries.fitted_.widening, 0)
-    K, O = slice(0, D - 2), slice(D - 2, D)
-    gain = torch.linalg.solve(COVARIANCE[K, K], COVARIANCE[K, O])
+    K, U = slice(0, D - 2), slice(D - 2, D)
+    gain = torch.linalg.solve(COVARIANCE[K, K], COVARIANCE[K, U])
     exact = x[:, K] @ gain
-    variance = (COVARIANCE[O, O] - COVARIANCE[O, K] @ gain).diagonal()
-    got = (mean[:, 0] * search.bank.scale + search.bank.centre)[:, O]
+    variance = (COVARIANCE[U, U] - COVARIANCE[U, K] @ gain).diagonal()
+    got = (mean[:, 0] * search.bank.scale + search.bank.centre)[:, U]
     assert ((got - exact).square().mean(0) < 0.03 * variance).all()  # of 200 neighbours or more
-    spread = ((drawn - mean) * search.bank.scale)[..., O].square().mean((0, 1))
+    spread = ((drawn - mean) * search.bank.scale)[..., U].square().mean((0, 1))
     assert torch.allclose(spread, variance, rtol=0.1)
 
 
@@ -215,8 +222,6 @@ def test_a_file_gives_the_same_results(entries, tmp_path):
     assert torch.equal(ours.completed, theirs.completed)
     assert torch.equal(ours.p_value, theirs.p_value)
     with pytest.raises(ValueError, match="holds a Entrywise, expected a MinimumDistance"):
-        from mindist import MinimumDistance
-
         MinimumDistance.load(tmp_path / "entries", summary=lambda x: x.mean(1))
 
 
@@ -296,7 +301,7 @@ def sbi_posterior():
 
 
 def test_sbi_through_robust_posterior_and_watch(sbi_posterior, entries):
-    theta, x = simulate(40, 21)
+    x = simulate(40, 21)[1]
     clean = x[~entries.detect(x).misspecified][0].float()
     bad = clean.clone()
     bad[2] += 8

@@ -260,7 +260,7 @@ class Seen:
         flat = self.x.flatten(1)
         full = flat[:, None].repeat(1, CHAINS * DRAWS, 1)
         todo = (~exact).flatten(1).any(1).nonzero()[:, 0]
-        for part in todo.split(search.rows(CHAINS)):
+        for part in todo.split(search.rows(CHAINS)) if len(todo) else ():
             how = (DRAWS, self.knowledge.widening, entrywise.seed)
             drawn = completed(search, self.y[part], sets[part], self.noise[part], *how)[1]
             drawn = (drawn * search.bank.scale + search.bank.centre).to(flat.dtype)
@@ -274,7 +274,7 @@ class Seen:
         return {
             "outlier_score": score.view(shape),
             "outliers": (score > 0.5).view(shape),
-            "completed": full.view(len(flat), -1, *shape[1:]),
+            "completed": full.view(len(flat), CHAINS * DRAWS, *shape[1:]),
             "adapted": adapted,
             "status": tuple(self._status(strange, adapted, score > 0.5)),
         }

@@ -24,6 +24,8 @@ NEIGHBOURS = (50, 100, 200, 400, 800, 1600)
 SHRINKAGE = (0.02, 0.1, 0.3, 0.6, 0.9)
 LEFT_OUT = 0.25  # share of the entries that the choice of k and lambda predicts
 MOST_HELD_OUT = 1_000  # the level at alpha = .05 has then a standard error of .007
+DRAWN = 32  # for each left-out part, to see how wide draws are
+LEAST_SCALE = 0.1  # of an entry that never varies
 HEAVY = 25.0  # squared residuals count for no more, so that one strange simulation decides nothing
 TAIL, NORMAL_TAIL = 0.99, 2.576  # scores are scaled so that they have the normal's 99% point
 
@@ -100,7 +102,9 @@ def learn(x: Tensor, labels: Tensor, level: float, seed: int) -> Knowledge:
         search.groups.distance(search.neighbourhood(y[r], every[r], silent[r])[2], every[r])
         for r in torch.arange(num).split(64)
     ])  # fmt: skip
-    search = replace(search, scale=score.quantile(TAIL, dim=0) / NORMAL_TAIL)
+    search = replace(
+        search, scale=(score.quantile(TAIL, dim=0) / NORMAL_TAIL).clamp(min=LEAST_SCALE)
+    )
     first = search(y, every, silent)[0].statistic
     search = replace(search, limit=float(first.quantile(1 - level)))
     null = search(y, every, silent)[0].statistic.sort().values
@@ -114,9 +118,10 @@ def _widening(search: Search, y: Tensor, seed: int) -> float:
     for part in y[:256].split(64):
         kept = torch.rand(part.shape, generator=generator) >= LEFT_OUT
         silent = torch.zeros_like(part)
-        mean, drawn = completed(search, part, kept[:, None], silent, 32, 1.0, seed)
+        mean, drawn = completed(search, part, kept[:, None], silent, DRAWN, 1.0, seed)
         mean = mean[:, 0]
         spread = (drawn - mean[:, None]).square().mean(1).clamp(min=1e-12)
         ratio = ((part - mean).square() / spread)[~kept]
         total, num = total + float(ratio.clamp(max=HEAVY).sum()), num + len(ratio)
-    return math.sqrt(total / max(1, num))
+    # One over the variance of n normal draws about a known mean has expectation n / (n - 2).
+    return math.sqrt(total / max(1, num) * (DRAWN - 2) / DRAWN)

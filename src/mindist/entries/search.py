@@ -152,7 +152,7 @@ class Search:
         num = starts.shape[1]
         many = (t.repeat_interleave(num, 0) for t in (observed, y, noise))
         every = self._settle(starts.flatten(0, 1), *many)
-        cost, kept = every.cost.view(-1, num), every.kept.view(len(y), num, -1)
+        cost, kept = every.cost.view(len(y), num), every.kept.view(starts.shape)
         copies = (kept[:, :, None] == kept[:, None]).all(3).sum(2)
         weights = torch.softmax(-cost / 2 - copies.double().log(), 1).cumsum(1)
         points = (torch.arange(CHAINS, dtype=torch.float64) + 0.5) / CHAINS
