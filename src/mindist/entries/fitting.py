@@ -20,12 +20,14 @@ from mindist.entries.conditionals import LocalGaussian, Table
 from mindist.entries.neighbours import Bank
 from mindist.entries.search import Groups, Search
 
-NEIGHBOURS = (50, 100, 200, 400, 800, 1600)
+NEIGHBOURS = (50, 100, 200, 400, 800)
 SHRINKAGE = (0.02, 0.1, 0.3, 0.6, 0.9)
 LEFT_OUT = 0.25  # share of the entries that the choice of k and lambda predicts
 MOST_HELD_OUT = 1_000  # the level at alpha = .05 has then a standard error of .007
 DRAWN = 32  # for each left-out part, to see how wide draws are
 LEAST_SCALE = 0.1  # of an entry that never varies
+GAIN = 0.01  # nats for each entry, twice, that more neighbours have to be worth: they cost time
+QUIET = 0.75  # share of simulations that are searched from all entries only
 HEAVY = 25.0  # squared residuals count for no more, so that one strange simulation decides nothing
 TAIL, NORMAL_TAIL = 0.99, 2.576  # scores are scaled so that they have the normal's 99% point
 
@@ -71,7 +73,7 @@ def choose(bank: Bank, groups: Groups, level: float, seed: int) -> Search:
     kept = (kept >= LEFT_OUT * len(groups.members))[:, groups.labels]
     sizes = [k for k in NEIGHBOURS if k <= max(NEIGHBOURS[0], len(bank.z) // 8)]
     near = bank.nearest(y, kept, min(sizes[-1], len(bank.z) - 1), 1)
-    best, chosen = -torch.inf, (0, 0.0, torch.empty(0))
+    enough, best, chosen = GAIN * float((~kept).sum()), -torch.inf, (0, 0.0, torch.empty(0))
     for k in sizes:
         correlation = local_correlation(bank.z, near[:, :k])
         for shrinkage in SHRINKAGE:
@@ -82,13 +84,13 @@ def choose(bank: Bank, groups: Groups, level: float, seed: int) -> Search:
                 v = table.variance
                 density = -(table.residual.square() / v).clamp(max=HEAVY) - v.log()
                 total += float(density[~kept[rows]].sum())
-            if total > best:
+            if total > best + (enough if k > chosen[0] else 0.0):
                 best, chosen = total, (k, shrinkage, correlation)
     k, shrinkage, correlation = chosen
     one = torch.ones(len(groups.members), dtype=torch.float64)
     tail = torch.tensor(1 - level / 2 / len(one), dtype=torch.float64)
     limit = float(torch.special.ndtri(tail))
-    return Search(bank, correlation, groups, one, min(k, near.shape[1]), shrinkage, limit)
+    return Search(bank, correlation, groups, one, min(k, near.shape[1]), shrinkage, limit, 0.0)
 
 
 def learn(x: Tensor, labels: Tensor, level: float, seed: int) -> Knowledge:
@@ -102,9 +104,9 @@ def learn(x: Tensor, labels: Tensor, level: float, seed: int) -> Knowledge:
         search.groups.distance(search.neighbourhood(y[r], every[r], silent[r])[2], every[r])
         for r in torch.arange(num).split(64)
     ])  # fmt: skip
-    search = replace(
-        search, scale=(score.quantile(TAIL, dim=0) / NORMAL_TAIL).clamp(min=LEAST_SCALE)
-    )
+    scale = (score.quantile(TAIL, dim=0) / NORMAL_TAIL).clamp(min=LEAST_SCALE)
+    quiet = float((score / scale).amax(1).quantile(QUIET))
+    search = replace(search, scale=scale, quiet=quiet)
     first = search(y, every, silent)[0].statistic
     search = replace(search, limit=float(first.quantile(1 - level)))
     null = search(y, every, silent)[0].statistic.sort().values

@@ -21,6 +21,7 @@ from mindist.schema import UNSTORED
 
 BLOCK = 2**24  # numbers held at once: 64 MB
 MARGIN = 0.5  # an entry outside the simulated range counts as if this far outside it, in spreads
+ANCHORS, ANCHOR_NUMBERS = 2_000, 2**16  # simulations that starts lie near, numbers of these
 TRIMMED = 0.6  # share of the entries that a start believes
 
 
@@ -83,18 +84,18 @@ class Bank:
             distance = w[rows] @ self.squares.T - 2 * wy[rows] @ self.z.T  # type: ignore[union-attr]
             near = distance.topk(min(len(self.z), k + skip + k // 4 + 8), 1, largest=False).indices
             # Once more without cancellation, so that a vector's neighbours do not depend on others.
-            off = (self.z[near] - self.clipped(y[rows])[:, None]) * believed[rows, None]
+            off = (self.z[near] - self.clipped(y[rows]).to(w)[:, None]) * w[rows, None]
             order = off.square().sum(2).topk(k + skip, 1, largest=False).indices[:, skip:]
             found.append(near.gather(1, order))
         return torch.cat(found) if found else torch.empty(0, k, dtype=torch.long)
 
-    def starts(self, y: Tensor, observed: Tensor, anchors: int, num: int) -> Tensor:
+    def starts(self, y: Tensor, observed: Tensor, num: int) -> Tensor:
         """Return sets of entries to begin with, `(B, num, D)`: those near to one simulation each.
 
-        The first `anchors` simulations are sorted by trimmed distance; the best is the first start.
-        Each further one is the best whose entries differ from the earlier starts' in a fifth.
+        Some simulations are sorted by trimmed distance; the best is the first start, each further
+        one the one whose entries differ most from the earlier starts', of the best.
         """
-        z, starts = self.z[:anchors], []
+        z, starts = self.z[: min(ANCHORS, ANCHOR_NUMBERS // y.shape[1])], []
         size = (TRIMMED * observed.sum(1)).ceil().long().clamp(min=1)
         y = self.clipped(y).to(z)
         for rows in torch.arange(len(y)).split(max(1, BLOCK // z.numel() // 4)):

@@ -24,7 +24,7 @@ from torch import Tensor
 from mindist.entries.conditionals import LocalGaussian, Table
 from mindist.entries.neighbours import Bank
 
-ANCHORS, STARTS, ROUNDS = 2_000, 4, 4
+STARTS, ROUNDS = 4, 3
 CHAINS, SWEEPS = 16, 2  # of the Gibbs sampler
 MOST_ASIDE = 0.5  # share of the observed entries: of more than half, nobody knows which are right
 TABLES = 2**23  # numbers of the swept tables held at once: 64 MB, and a few times that in passing
@@ -106,6 +106,7 @@ class Search:
         neighbours: k.
         shrinkage: Lambda.
         limit: c, in units of `scale`.
+        quiet: Vectors whose scores are all below this, as most simulations' are, need no starts.
     """
 
     bank: Annotated[Bank, {"D": "D"}]
@@ -115,6 +116,7 @@ class Search:
     neighbours: Annotated[int, range(2, 2**20)]
     shrinkage: float
     limit: float
+    quiet: float
 
     def neighbourhood(
         self, y: Tensor, kept: Tensor, noise: Tensor
@@ -147,19 +149,32 @@ class Search:
         return Found.join([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _block(self, y: Tensor, observed: Tensor, noise: Tensor) -> tuple[Found, Tensor]:
-        starts = self.bank.starts(y, observed, ANCHORS, STARTS)
-        starts = torch.cat([observed[:, None], starts & observed[:, None]], 1)
-        num = starts.shape[1]
-        many = (t.repeat_interleave(num, 0) for t in (observed, y, noise))
-        every = self._settle(starts.flatten(0, 1), *many)
-        cost, kept = every.cost.view(len(y), num), every.kept.view(starts.shape)
+        found = self._settle(observed, observed, y, noise)
+        chains = observed[:, None].repeat(1, CHAINS, 1)
+        loud = ((found.statistic > self.quiet) | (found.kept != observed).any(1)).nonzero()[:, 0]
+        if len(loud):
+            best, chains[loud] = self._restart(found[loud], y[loud], observed[loud], noise[loud])
+            found = _replaced(found, loud, best)
+        return found, chains
+
+    def _restart(
+        self, found: Found, y: Tensor, observed: Tensor, noise: Tensor
+    ) -> tuple[Found, Tensor]:
+        """Begin at other sets of entries too; return the best found, and where chains begin."""
+        B, num = len(y), STARTS + 1
+        starts = self.bank.starts(y, observed, STARTS) & observed[:, None]
+        many = (t.repeat_interleave(STARTS, 0) for t in (observed, y, noise))
+        others = self._settle(starts.flatten(0, 1), *many)
+        every = Found.join([found, others])
+        index = torch.arange(B * STARTS).view(B, STARTS) + B
+        index = torch.cat([torch.arange(B)[:, None], index], 1)
+        cost, kept = every.cost[index], every.kept[index]
         copies = (kept[:, :, None] == kept[:, None]).all(3).sum(2)
         weights = torch.softmax(-cost / 2 - copies.double().log(), 1).cumsum(1)
         points = (torch.arange(CHAINS, dtype=torch.float64) + 0.5) / CHAINS
-        drawn = torch.searchsorted(weights, points.expand(len(y), -1).contiguous())
-        drawn = drawn.clamp(max=num - 1)[..., None].expand(-1, -1, y.shape[1])
-        best = torch.arange(len(y)) * num + cost.argmin(1)
-        return every[best], kept.gather(1, drawn)
+        drawn = torch.searchsorted(weights, points.expand(B, -1).contiguous()).clamp(max=num - 1)
+        best = index.gather(1, cost.argmin(1, keepdim=True))[:, 0]
+        return every[best], kept.gather(1, drawn[..., None].expand(-1, -1, y.shape[1]))
 
     def sample(self, y: Tensor, observed: Tensor, noise: Tensor, kept: Tensor, seed: int) -> Tensor:
         """Draw sets to believe with density proportional to exp(-Q / 2), by Gibbs sampling.
