@@ -26,7 +26,7 @@ from mindist_paper.zoo.evaluate import Regression, score, train
 Simulate = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 SIZES = (3.0, 10.0, 60.0, 1e6)
 SHARES = (0.05, 0.2, 0.3)
-NUM_VECTORS = 300
+NUM_VECTORS = 200
 NUM_LEVEL = 1_000  # clean vectors for the share that is flagged
 
 

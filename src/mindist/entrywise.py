@@ -29,7 +29,7 @@ from mindist.schema import Record, pack
 LEAST_SIMULATIONS = 200  # a fifth of them is held out, and 40 p-values are the least that say .05
 MOST_NUMBERS = 2**28  # kept of the simulations: 1 GB; of more, a random part
 DRAWS = 2  # for each chain: 32 completed vectors
-MOST_ENTRIES = 4_096
+MOST_ENTRIES = 512  # tables have the square of that, some twenty for each vector
 
 
 class Entrywise:

@@ -78,18 +78,20 @@ class Groups:
         """Return which groups have one of some entries `(B, D)`, `(B, G)`."""
         return (entries[:, self.members] & (self.members >= 0)).any(2)
 
-    def distance(self, table: Table, observed: Tensor) -> Tensor:
-        """Return the Mahalanobis residual of each group given the others, `(B, G)`."""
-        m, last = self.members.clamp(min=0), table.values[:, :-1, -1]
+    def distance(self, table: Table, observed: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Return the Mahalanobis residual of each group given the others, of some rows."""
+        rows = torch.arange(len(observed)) if rows is None else rows
+        n, m, T = rows[:, None], self.members.clamp(min=0), table.values
         if m.shape[1] == 1:
             i = m[:, 0]
-            own: Tensor = last[:, i].abs() / table.values[:, i, i].abs().clamp(min=1e-300).sqrt()
+            own: Tensor = T[n, i, -1].abs() / T[n, i, i].abs().clamp(min=1e-300).sqrt()
             return own
-        w = (observed[:, m] & (self.members >= 0)).double()
-        sign = torch.where(table.kept[:, m].any(2), -1.0, 1.0)[..., None, None]
-        block = sign * table.values[:, m[:, :, None], m[:, None]]
+        n = n[..., None]
+        w = (observed[n, m] & (self.members >= 0)).double()
+        sign = torch.where(table.kept[n, m].any(2), -1.0, 1.0)[..., None, None]
+        block = sign * T[n[..., None], m[:, :, None], m[:, None]]
         block = block * w[..., None] * w[..., None, :] + torch.diag_embed(1 - w)
-        v = (last[:, m] * w)[..., None]
+        v = (T[n, m, -1] * w)[..., None]
         squared: Tensor = (v * torch.linalg.solve(block, v)).sum((2, 3))
         return squared.clamp(min=0).sqrt()
 
@@ -123,13 +125,18 @@ class Search:
     ) -> tuple[Tensor, LocalGaussian, Table]:
         """Return neighbours `(B, k)` by the entries `kept`, their Gaussians and swept tables."""
         near = self.bank.nearest(y, kept, self.neighbours)
-        local = LocalGaussian.of(self.bank.z[near], self.correlation, self.shrinkage)
+        how = (self.correlation, self.shrinkage)
+        blocks = near.split(max(1, TABLES // (self.neighbours * y.shape[1])))
+        parts = [LocalGaussian.of(self.bank.z[rows], *how) for rows in blocks]
+        mean, covariance = (
+            torch.cat(p) for p in zip(*(vars(p).values() for p in parts), strict=True)
+        )
+        local = LocalGaussian(mean, covariance)
         return near, local, Table(local, y, kept, noise)
 
     def rows(self, copies: int) -> int:
-        """Return how many vectors to treat at once, with so many tables and neighbours of each."""
-        D = self.bank.z.shape[1]
-        return max(1, TABLES // (copies * max((D + 1) ** 2, self.neighbours * D)))
+        """Return how many vectors to treat at once, with so many tables of each."""
+        return max(1, TABLES // (copies * (self.bank.z.shape[1] + 1) ** 2))
 
     def consistent(self, num_entries: int) -> bool:
         """Return whether groups name each entry once, and scales are positive: of a file."""
@@ -257,9 +264,8 @@ class Search:
         most = MOST_ASIDE * observed.sum(1)
         todo = torch.arange(len(observed))
         for _ in range(3 * len(self.scale)):
-            part = table.select(todo)
-            score = self.groups.distance(part, observed[todo]) / self.scale
-            believed = self.groups.any(part.kept)
+            score = self.groups.distance(table, observed, todo) / self.scale
+            believed = self.groups.any(table.kept[todo])
             room = (size[todo] * ~believed).sum(1, keepdim=True) + size[todo] <= most[todo, None]
             worst, out = score.masked_fill(~(believed & room), -1).max(1)
             best, back = score.masked_fill(believed | ~here[todo], torch.inf).min(1)
