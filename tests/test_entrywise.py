@@ -13,6 +13,7 @@ from mindist import (
     MinimumDistance,
     MisspecificationWarning,
     RobustPosterior,
+    storage,
     watch,
 )
 from mindist.entries.completion import completed
@@ -117,7 +118,7 @@ def test_missing_entries_give_the_conjugate_posterior(entries):
 
 
 def test_errors_are_noise_beyond_the_simulations(entries):
-    search, generator = entries.fitted_.search, torch.Generator().manual_seed(5)
+    generator = torch.Generator().manual_seed(5)
     errors = torch.full((D,), 0.5, dtype=torch.float64)
     x = simulate(200, 6)[1]
     y = x + 0.5 * torch.randn(x.shape, dtype=torch.float64, generator=generator)
@@ -129,8 +130,7 @@ def test_errors_are_noise_beyond_the_simulations(entries):
     exact = (y @ gain)[fine]
     variance = (COVARIANCE - COVARIANCE @ gain).diagonal()
     off = (result.completed[fine].mean(1) - exact).square().mean(0)
-    assert (off < (1 / 32 + 0.06) * variance).all()
-    assert search.bank.z.shape[1] == D
+    assert (off < (1 / 32 + 0.1) * variance).all()  # neighbours are near y, not near what it was
 
 
 # ------------------------------------------------------------------- level and power
@@ -347,3 +347,52 @@ def test_arviz_has_the_entries(entries):
     data = RobustPosterior(exact_draw, entries).to_arviz(x, 20, seed=0)
     assert data.constant_data["missing"].values.sum() == 1
     assert data.constant_data["outlier_score"].dims == ("dataset", "event_0")
+
+
+class WithMask:
+    """A posterior asked at vectors and masks of missing entries: sbi drops vectors with NaN."""
+
+    def __init__(self, robust):
+        self.robust = robust
+
+    def sample_batched(self, shape, x, **_):
+        missing = x[..., D:] > 0.5
+        return self.robust.sample_batched(shape, x[..., :D].masked_fill(missing, torch.nan))
+
+    sample = sample_batched
+
+
+@pytest.mark.slow
+def test_sbc_and_tarp_pass_with_a_fifth_of_the_entries_missing(entries):
+    pytest.importorskip("sbi")
+    from sbi.diagnostics import check_sbc, check_tarp, run_sbc, run_tarp
+
+    theta, x = (part.float() for part in simulate(400, 30))
+    missing = torch.rand(x.shape, generator=torch.Generator().manual_seed(31)) < 0.2
+    x = torch.cat([x.masked_fill(missing, 0), missing.float()], 1)
+    posterior = WithMask(RobustPosterior(exact_draw, entries))
+    how = {"num_posterior_samples": 200, "use_batched_sampling": True, "show_progress_bar": False}
+    ranks, averaged = run_sbc(theta, x, posterior, **how)
+    checked = check_sbc(ranks, theta, averaged, num_posterior_samples=200)
+    assert (checked["ks_pvals"] > 0.01).all()
+    assert (checked["c2st_dap"] < 0.6).all()
+    excess, p_value = check_tarp(*run_tarp(theta, x, posterior, **how))
+    assert abs(excess) < 1
+    assert p_value > 0.01
+
+
+def test_altered_files_name_what_is_wrong(entries, tmp_path):
+    entries.save(tmp_path / "entries")
+    config, tensors = storage.read_artefact(tmp_path / "entries", "Entrywise")
+    for name, tensor in tensors.items():
+        altered = [tensor[:0], tensor[..., None]]
+        altered += [torch.full_like(tensor, -7)] * ("groups" in name or "scale" in name)
+        for wrong in altered:
+            storage.write_artefact(tmp_path / "bad", "Entrywise", config, tensors | {name: wrong})
+            with pytest.raises(ValueError, match="is damaged"):
+                Entrywise.load(tmp_path / "bad")
+    for name in config:
+        rest = {key: value for key, value in config.items() if key != name}
+        storage.write_artefact(tmp_path / "bad", "Entrywise", rest, tensors)
+        with pytest.raises(ValueError, match="is damaged: it lacks"):
+            Entrywise.load(tmp_path / "bad")

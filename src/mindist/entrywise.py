@@ -163,8 +163,9 @@ class Entrywise:
         event = record.shape("event_shape")
         record.axes |= {"D": event.numel(), "G": record.whole("num_groups", 1, event.numel())}
         knowledge = record.read(Knowledge)
-        if not knowledge.search.consistent(event.numel()):
-            why = "'search.groups' does not name every entry once, or a scale is not positive"
+        null = knowledge.null
+        if not knowledge.search.consistent(event.numel()) or (null.diff() < 0).any():
+            why = "groups do not name every entry once, or scales or ranks are out of range"
             raise storage.damaged(record.file, why)
         dtype = getattr(torch, record.word("precision", ("float32", "float64")))
         with record.naming():

@@ -141,7 +141,8 @@ class Search:
     def consistent(self, num_entries: int) -> bool:
         """Return whether groups name each entry once, and scales are positive: of a file."""
         named = self.groups.members[self.groups.members >= 0].sort().values
-        right = torch.equal(named, torch.arange(num_entries)) and bool((self.scale > 0).all())
+        scales = torch.cat([self.scale, self.bank.scale])
+        right = torch.equal(named, torch.arange(num_entries)) and bool((scales > 0).all())
         return right and self.neighbours <= len(self.bank.z) and 0 <= self.shrinkage <= 1
 
     def __call__(self, y: Tensor, observed: Tensor, noise: Tensor) -> tuple[Found, Tensor]:
