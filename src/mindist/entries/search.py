@@ -16,7 +16,7 @@ near one simulation.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch import Tensor
 from mindist.entries.conditionals import LocalGaussian, Table
 from mindist.entries.neighbours import Bank
 
-STARTS, ROUNDS = 4, 3
+STARTS, ROUNDS = 4, 3  # sets to begin with besides all entries; searches for neighbours from each
 CHAINS, SWEEPS = 16, 2  # of the Gibbs sampler
 MOST_ASIDE = 0.5  # share of the observed entries: of more than half, nobody knows which are right
 TABLES = 2**23  # numbers of the swept tables held at once: 64 MB, and a few times that in passing
@@ -35,7 +35,7 @@ class Found:
     """What a search knows of a batch: see `Search`."""
 
     kept: Tensor  # entries believed, (B, D)
-    score: Tensor  # of each entry, that of its group, (B, D); 1 where beyond `limit`
+    score: Tensor  # residual of each entry's group in units of its scale, (B, D)
     statistic: Tensor  # the largest score of an observed entry, (B,)
     residual: Tensor  # (B, D), in standard units
     variance: Tensor  # (B, D), in standard units
@@ -238,7 +238,7 @@ class Search:
     def _settle(self, kept: Tensor, observed: Tensor, y: Tensor, noise: Tensor) -> Found:
         """Alternate between neighbours and steps until the believed entries stay."""
         kept, todo = self.whole(kept, observed), torch.arange(len(y))
-        found: Found | None = None
+        found: Any = None
         for _ in range(ROUNDS):
             table = self.neighbourhood(y[todo], kept[todo], noise[todo])[2]
             self.steps(table, observed[todo])
@@ -249,8 +249,7 @@ class Search:
             todo = todo[moved]
             if not len(todo):
                 break
-        assert found is not None
-        return found
+        return cast(Found, found)
 
     def whole(self, kept: Tensor, observed: Tensor) -> Tensor:
         """Believe a group where most of its observed entries are believed."""
