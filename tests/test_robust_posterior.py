@@ -719,7 +719,7 @@ def test_what_is_no_posterior_is_refused(npe, mds):
         RobustPosterior(3, mds)
     with pytest.raises(TypeError, match=r"a function f\(s, n\) .*, got a function of \(x\)"):
         RobustPosterior(lambda x: x, mds)
-    with pytest.raises(TypeError, match="mds: expected a fitted MinimumDistance, got Independent"):
+    with pytest.raises(TypeError, match="a fitted MinimumDistance or Entrywise, got Independent"):
         RobustPosterior(npe, TASK.posterior(torch.zeros(1, 5, 2)))
     with pytest.raises(ValueError, match=r"max_draws_per_sample: .* at least 1, got 0"):
         RobustPosterior(npe, mds, max_draws_per_sample=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from html import escape
 from importlib import import_module
@@ -17,8 +17,9 @@ from torch import Tensor
 _SHARED = ("threshold", "alpha")  # fields that all datasets of a batch have in common
 MOST_ROWS, MOST_NUMBERS = 10, 6  # datasets of a batch, numbers of a summary that a notebook shows
 STRANGE, FINE = "#d9730d", "#2f8f6b"  # 3 to 1 or better on white and on #1e1e1e
+INFINITE = "; infinite entries count as wrong"
 CELL = "text-align: left; padding: 0.15em 0.8em 0.15em 0"
-T = TypeVar("T", bound="Detection")
+T = TypeVar("T", bound="_Result")
 
 
 class Status(str, Enum):
@@ -79,8 +80,48 @@ _MESSAGES = {
 }
 
 
+# What results of one dataset and of a batch have in common.
+class _Result:
+    p_value: Tensor
+    status: Any
+
+    @property
+    def batched(self) -> bool:
+        """Return whether this is about a batch of datasets rather than about one."""
+        return self.p_value.dim() > 0
+
+    def __len__(self) -> int:
+        if not self.batched:
+            raise TypeError(f"{type(self).__name__} of one dataset has no length.")
+        return len(self.p_value)
+
+    def __getitem__(self: T, index: int | slice | Tensor) -> T:
+        """Select one dataset of a batch, or some (by a slice, indices or a mask)."""
+        names = [name for name in vars(self) if name not in _SHARED]
+        chosen: dict[str, Any] = {
+            name: getattr(self, name)[index] for name in names if name != "status"
+        }
+        if "status" in names:
+            which: Any = torch.arange(len(self))[index].tolist()
+            status, one = tuple(self.status), isinstance(which, int)
+            chosen["status"] = status[which] if one else tuple(status[i] for i in which)
+        return replace(self, **chosen)  # type: ignore[type-var]
+
+    @classmethod
+    def join(cls: type[T], parts: Sequence[T]) -> T:
+        """Join several batches of one estimator to one."""
+        if len(parts) == 1:
+            return parts[0]
+        names = [name for name in vars(parts[0]) if name not in (*_SHARED, "status")]
+        joined: dict[str, Any] = {
+            name: torch.cat([getattr(p, name) for p in parts]) for name in names
+        }
+        status = tuple(one for p in parts for one in p.status)
+        return replace(parts[0], **joined, status=status)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class Detection:
+class Detection(_Result):
     """The test of observed datasets: a leading axis B for a batch, none for one dataset.
 
     Arguments:
@@ -108,28 +149,6 @@ class Detection:
     misspecified: Tensor
     threshold: float
     alpha: float = field(default=0.05, kw_only=True)
-
-    @property
-    def batched(self) -> bool:
-        """Return whether this is about a batch of datasets rather than about one."""
-        return self.p_value.dim() > 0
-
-    def __len__(self) -> int:
-        if not self.batched:
-            raise TypeError(f"{type(self).__name__} of one dataset has no length.")
-        return len(self.p_value)
-
-    def __getitem__(self: T, index: int | slice | Tensor) -> T:
-        """Select one dataset of a batch, or some (by a slice, indices or a mask)."""
-        names = [f.name for f in fields(self) if f.name not in _SHARED]
-        chosen: dict[str, Any] = {
-            name: getattr(self, name)[index] for name in names if name != "status"
-        }
-        if isinstance(self, Adaptation):
-            which: Any = torch.arange(len(self))[index].tolist()
-            status, one = tuple(self.status), isinstance(which, int)
-            chosen["status"] = status[which] if one else tuple(status[i] for i in which)
-        return replace(self, **chosen)
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -198,18 +217,6 @@ class Adaptation(Detection):
     covariance: Tensor
     excess: Tensor
 
-    @classmethod
-    def join(cls, parts: Sequence[Adaptation]) -> Adaptation:
-        """Join several batches of one estimator to one."""
-        if len(parts) == 1:
-            return parts[0]
-        names = [f.name for f in fields(cls) if f.name not in (*_SHARED, "status")]
-        joined: dict[str, Any] = {
-            name: torch.cat([getattr(p, name) for p in parts]) for name in names
-        }
-        status = tuple(Status(one) for p in parts for one in p.status)
-        return replace(parts[0], **joined, status=status)
-
     @property
     def message(self) -> str | tuple[str, ...]:
         """Return a sentence for each dataset."""
@@ -240,6 +247,134 @@ class Adaptation(Detection):
         if self.batched:
             return f"{super().__repr__()[:-1]}, {int(self.adapted.sum())} adapted)"
         return f"{super().__repr__()[:-1]}, s_star={_vector(self.s_star)}, status={self.status})"
+
+
+class EntryStatus(str, Enum):
+    """The outcome for one observed vector.
+
+    Example:
+        >>> str(EntryStatus.SET_ASIDE), EntryStatus("as_observed").message
+        ('set_aside', 'not detected as misspecified: every entry is used as observed')
+    """
+
+    AS_OBSERVED = "as_observed"
+    FILLED_IN = "filled_in"
+    SET_ASIDE = "set_aside"
+    DOUBTED = "doubted"
+    UNEXPLAINED = "unexplained"
+    NOTHING_OBSERVED = "nothing_observed"
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        return _ENTRY_MESSAGES[self]
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_ENTRY_MESSAGES = {
+    EntryStatus.AS_OBSERVED: "not detected as misspecified: every entry is used as observed",
+    EntryStatus.FILLED_IN: (
+        "not detected as misspecified: entries that are missing or have errors are drawn given "
+        "the others"
+    ),
+    EntryStatus.SET_ASIDE: (
+        "adapted: entries that simulations do not explain are set aside and drawn given the others"
+    ),
+    EntryStatus.DOUBTED: (
+        "misspecified, but no entry is more probably wrong than right: the completed vectors "
+        "average over which one is"
+    ),
+    EntryStatus.UNEXPLAINED: (
+        "misspecified in a way that setting half of the entries aside does not mend: do not trust "
+        "the posterior without a look at the data"
+    ),
+    EntryStatus.NOTHING_OBSERVED: (
+        "every entry is missing: the completed vectors are simulations, and the posterior is the "
+        "prior as far as these tell"
+    ),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class EntryDetection(_Result):
+    """The test of observed vectors: a leading axis B for a batch, none for one vector.
+
+    Arguments:
+        x_obs: The vectors as observed `(B, *event)`.
+        p_value: Share of held-out simulations with an entry at least as strange, `(B,)`; never 0.
+        misspecified: Whether `p_value` is at most alpha, `(B,)`.
+        missing: Entries that are NaN, `(B, *event)`.
+        predicted: Each entry as the other believed entries predict it, `(B, *event)`.
+        spread: Standard deviation of that prediction, `(B, *event)`.
+        alpha: The level.
+
+    Example:
+        >>> from mindist import Entrywise
+        >>> x = torch.randn(1_000, 1) + 0.1 * torch.randn(1_000, 5)
+        >>> Entrywise().fit(x).detect(torch.tensor([0.1, 0.0, 5.0, 0.1, 0.0]))
+        EntryDetection(misspecified, p_value=0.004975)
+    """
+
+    x_obs: Tensor
+    p_value: Tensor
+    misspecified: Tensor
+    missing: Tensor
+    predicted: Tensor
+    spread: Tensor
+    alpha: float = field(default=0.05, kw_only=True)
+
+    def _said(self) -> str:
+        if self.batched:
+            return f"{len(self)} vectors, {int(self.misspecified.sum())} misspecified"
+        verdict = "misspecified" if self.misspecified else "not misspecified"
+        return f"{verdict}, p_value={float(self.p_value):.4g}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._said()})"
+
+
+@dataclass(frozen=True, repr=False)
+class Completion(EntryDetection):
+    """A detection, which entries are wrong, and the vectors with which to query the posterior.
+
+    Arguments:
+        outlier_score: Probability that an entry is wrong, `(B, *event)`; 0 where not misspecified.
+        outliers: Where the score is above 1/2, `(B, *event)`; also entries that are infinite.
+        completed: Vectors to average the posterior over, `(B, J, *event)`: entries that are
+            believed as observed, the others drawn given them. Bitwise `x_obs` where not adapted.
+        adapted: Whether completed vectors differ from the observed one, `(B,)`.
+        status: An `EntryStatus` for each vector; a plain one for one vector.
+
+    Example:
+        >>> from mindist import Entrywise
+        >>> x = torch.randn(2_000, 1) + 0.1 * torch.randn(2_000, 6)
+        >>> result = Entrywise().fit(x).adapt(torch.tensor([0.1, 0.0, torch.nan, 0.1, 7.0, 0.0]))
+        >>> result.outliers.nonzero().tolist(), result.missing.nonzero().tolist()
+        ([[4]], [[2]])
+        >>> result.completed.shape, bool((result.completed[:, 4] < 1).all())
+        (torch.Size([32, 6]), True)
+    """
+
+    outlier_score: Tensor
+    outliers: Tensor
+    completed: Tensor
+    adapted: Tensor
+    status: tuple[EntryStatus, ...] | EntryStatus
+
+    @property
+    def message(self) -> str | tuple[str, ...]:
+        """Return a sentence for each vector."""
+        infinite = torch.isinf(self.x_obs).flatten(int(self.batched)).any(-1)
+        if isinstance(self.status, EntryStatus):
+            return self.status.message + INFINITE * bool(infinite)
+        pairs = zip(self.status, infinite.tolist(), strict=True)
+        return tuple(status.message + INFINITE * bad for status, bad in pairs)
+
+    def _said(self) -> str:
+        wrong, gone = int(self.outliers.sum()), int(self.missing.sum())
+        return f"{super()._said()}, {wrong} entries set aside, {gone} missing"
 
 
 def _vector(s: Tensor, most: int | None = None) -> str:
@@ -297,4 +432,4 @@ def _cells(tag: str, texts: Iterable[str]) -> str:
     return "".join(f'<{tag}{scope} style="{CELL}">{escape(text)}</{tag}>' for text in texts)
 
 
-__all__ = ["Adaptation", "Detection", "Status"]
+__all__ = ["Adaptation", "Completion", "Detection", "EntryDetection", "EntryStatus", "Status"]

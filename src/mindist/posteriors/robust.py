@@ -23,16 +23,19 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
+from mindist.entrywise import Entrywise
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.backend import find_backend, kind
 from mindist.posteriors.queries import CAPACITY, Conditions, Queries, Recent, digest
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
+from mindist.result import Completion
 from mindist.simulation.calls import predict_data
 
 # Ten times as patient as sbi's own warning about low acceptance (1%). A posterior that loses 99.9%
 # of its mass outside the prior describes nothing any more.
 MAX_DRAWS_PER_SAMPLE = 1000
+VECTOR_FACTS = ("outlier_score", "outliers", "missing", "predicted", "spread")
 MAX_BYTES = 2**26  # of remembered adaptations: some numbers for each observation
 
 
@@ -56,7 +59,9 @@ class RobustPosterior:
             workflow or approximator, given summaries or with a summary network. A conditional
             distribution of zuko, an NPE or FMPE of lampe, a posterior of ltu-ili. Any function
             `f(s, n)` that draws n parameters given one summary (see `CallablePosterior`).
-        mds: A fitted `MinimumDistance` with the summary that the posterior was trained on.
+        mds: A fitted `MinimumDistance` with the summary that the posterior was trained on; or a
+            fitted `Entrywise`, for a posterior that was trained on single vectors: then a dataset
+            is one vector `(*event)`, and the posterior is averaged over completed vectors.
         uncertainty: Whether the uncertainty of an adapted summary widens the posterior. By default
             where it is known, which it is not with `MinimumDistance.paper`; True raises there.
         max_draws_per_sample: Draws allowed for each sample, and at least 10,000 in all.
@@ -72,7 +77,7 @@ class RobustPosterior:
     def __init__(
         self,
         posterior: Any,
-        mds: MinimumDistance,
+        mds: MinimumDistance | Entrywise,
         *,
         uncertainty: bool | None = None,
         max_draws_per_sample: int = MAX_DRAWS_PER_SAMPLE,
@@ -80,8 +85,10 @@ class RobustPosterior:
         backend = find_backend(posterior, example_summary(mds))
         if isinstance(mds, type) or not callable(getattr(mds, "adapt", None)):
             then = "Make one with MinimumDistance(summary).fit(x_train)."
-            raise checks.wrong("mds", "a fitted MinimumDistance", kind(mds), then, TypeError)
-        self.posterior, self.mds = posterior, mds
+            said = "a fitted MinimumDistance or Entrywise"
+            raise checks.wrong("mds", said, kind(mds), then, TypeError)
+        self.posterior = posterior
+        self.mds: Any = mds
         self.queries = Queries(backend, max_draws_per_sample)
         self._adaptations = Adaptations(mds)
         self._default_x: Tensor | None = None
@@ -115,19 +122,21 @@ class RobustPosterior:
         self._default_x = None if x is None else checks.as_tensor(x, "x")
         return self
 
-    def adapt(self, x: Array | None = None) -> Adaptation:
+    def adapt(self, x: Array | None = None) -> Any:
         """Return what was found about `x`, a dataset or a batch, and the summary to be queried."""
         x = self._observed(x)
         adaptation = self._adaptations(x)
-        return adaptation[0] if x.dim() == len(self.mds.event_shape) + 1 else adaptation
+        return adaptation[0] if x.dim() == axes(self.mds) else adaptation
 
     def conditions(self, x: Array | None = None) -> Conditions:
         """Return the summaries at which the posterior is asked for datasets `(B, N, *event)`."""
         return self.conditions_of(self._adaptations(self._observed(x)))
 
-    def conditions_of(self, adaptation: Adaptation) -> Conditions:
+    def conditions_of(self, adaptation: Adaptation | Completion) -> Conditions:
         """Return the summaries at which the posterior is asked, given the adaptation of data."""
         adaptation = _batch(adaptation)
+        if isinstance(adaptation, Completion):
+            return self._completed(adaptation)
         s_star = self.queries.checked(adaptation.s_star)
         uncertain = adaptation.excess.flatten(1).any(1)
         noise = self._noise()
@@ -135,6 +144,16 @@ class RobustPosterior:
             return Conditions.certain(s_star)
         around = spread(adaptation.s_star, adaptation.excess, noise, NUM_POINTS)
         return Conditions(s_star, uncertain.to(s_star.device), around.to(s_star))
+
+    def _completed(self, found: Completion) -> Conditions:
+        """Return observed vectors, or completed ones to average over and their mean."""
+        around = self.queries.checked(found.completed.flatten(2).flatten(0, 1))
+        around = around.view(len(found), -1, around.shape[1])
+        adapted = found.adapted.to(around.device)
+        s = torch.where(adapted[:, None], around.mean(1), around[:, 0])
+        return (
+            Conditions.certain(s) if self._uncertainty is False else Conditions(s, adapted, around)
+        )
 
     def sample(
         self,
@@ -334,18 +353,22 @@ class RobustPosterior:
             said = f"{num} different names, one for each parameter"
             raise checks.wrong("names", said, repr(names))
         result, conditions = self.adapt(x), self.conditions(x)
+        vectors = isinstance(result, Completion)
         if at == "observed":
-            s_obs = result.s_obs.reshape(len(conditions), -1)
+            s_obs = (result.x_obs if vectors else result.s_obs).reshape(len(conditions), -1)
             conditions = Conditions.certain(s_obs.to(conditions.s))
         theta = self.queries.sample((num_samples,), conditions, seed=seed)
         data = self._observed(x)
         first = ("dataset",) if result.batched else ()
-        axes = (*first, "observation", *(f"event_{i}" for i in range(data.dim() - len(first) - 1)))
-        dims = {
-            **dict.fromkeys(("s_obs", "s_star"), (*first, "summary")),
-            **dict.fromkeys(("p_value", "misspecified", "adapted", "epsilon"), first),
-            **dict.fromkeys(("weights", "outlier_score", "outliers"), (*first, "observation")),
-        }
+        own_axes = () if vectors else ("observation",)
+        events = range(data.dim() - len(first) - len(own_axes))
+        axes = (*first, *own_axes, *(f"event_{i}" for i in events))
+        dims = dict.fromkeys(("p_value", "misspecified", "adapted"), first)
+        if vectors:
+            dims |= dict.fromkeys(VECTOR_FACTS, axes)
+        else:
+            dims |= dict.fromkeys(("s_obs", "s_star"), (*first, "summary")) | {"epsilon": first}
+            dims |= dict.fromkeys(("weights", "outlier_score", "outliers"), (*first, "observation"))
         groups: dict[str, dict[str, Any]] = {
             "posterior": {name: _draws(theta[..., i], first) for i, name in enumerate(own)},
             "observed_data": {"x": (axes, np.asarray(data.cpu()))},
@@ -398,7 +421,7 @@ class RobustPosterior:
 
     def _one_dataset(self, x: Array | None) -> Tensor:
         x = self._observed(x)
-        if x.dim() == len(self.mds.event_shape) + 2 and len(x) != 1:
+        if x.dim() == axes(self.mds) + 1 and len(x) != 1:
             said = "one dataset (N, *event) or (1, N, *event)"
             got = f"a batch of {len(x)}, shape {tuple(x.shape)}"
             raise checks.wrong("x", said, got, "Use sample_batched or log_prob_batched.")
@@ -406,7 +429,7 @@ class RobustPosterior:
 
     def _noise(self) -> SummaryNoise | None:
         """Return the sampling noise of the summary, if the uncertainty is wanted and known."""
-        if self._uncertainty is False:
+        if self._uncertainty is False or isinstance(self.mds, Entrywise):
             return None
         noise = self.mds.noise
         if noise is None and self._uncertainty:
@@ -435,20 +458,29 @@ def _draws(values: Tensor, dims: tuple[str, ...]) -> tuple[tuple[str, ...], Any]
 def example_summary(mds: Any) -> Tensor | None:
     """Return one simulated summary `(1, d_s)`, or None before the fit."""
     fitted = getattr(mds, "fitted_", None)
+    if isinstance(mds, Entrywise) and fitted is not None:
+        return fitted.search.bank.vectors(1).float()
     return None if fitted is None else fitted.summarise(fitted.probe)[:1].float()
+
+
+def axes(mds: Any) -> int:
+    """Return how many axes one observed dataset has: an axis of observations, or none, and those of
+    an event.
+    """
+    return len(mds.event_shape) + (not isinstance(mds, Entrywise))
 
 
 # `MinimumDistance.adapt`, remembered by content while the fit and the settings last.
 class Adaptations:
-    def __init__(self, mds: MinimumDistance) -> None:
+    def __init__(self, mds: Any) -> None:
         self.mds = mds
         self._state: tuple[Any, ...] = ()  # what the remembered were computed with
-        self._recent: Recent[Adaptation] = Recent()
+        self._recent: Recent[Any] = Recent()
 
-    def __call__(self, x: Tensor) -> Adaptation:
-        datasets = list(x) if x.dim() > len(self.mds.event_shape) + 1 else [x]
+    def __call__(self, x: Tensor) -> Any:
+        datasets = list(x) if x.dim() > axes(self.mds) else [x]
         fitted = self.mds.fitted_
-        version = (id(fitted), self.mds.alpha, self.mds.search, self.mds.seed)
+        version = (id(fitted), self.mds.alpha, getattr(self.mds, "search", None), self.mds.seed)
         if self._state[:-1] != version:  # the fit or the settings have changed: forget everything
             self._recent.clear()
             self._state = (*version, fitted)  # kept alive, so that its id stays its own
@@ -469,11 +501,11 @@ class Adaptations:
             for row, key in enumerate(new):
                 self._recent.put(key, computed[row : row + 1])
         parts = [part for key in keys if (part := found[key]) is not None]
-        return Adaptation.join(parts)[torch.arange(len(parts))]  # with tensors of its own
+        return type(parts[0]).join(parts)[torch.arange(len(parts))]  # with tensors of its own
 
 
-def _batch(adaptation: Adaptation) -> Adaptation:
+def _batch(adaptation: Any) -> Any:
     if adaptation.batched:
         return adaptation
     values = {k: v[None] for k, v in vars(adaptation).items() if isinstance(v, Tensor)}
-    return Adaptation(**{**vars(adaptation), **values, "status": (adaptation.status,)})
+    return type(adaptation)(**{**vars(adaptation), **values, "status": (adaptation.status,)})

@@ -15,12 +15,22 @@ import torch
 from torch import Tensor
 
 from mindist import checks
+from mindist.entrywise import Entrywise
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.backend import BRIDGES, bridge_of, find_backend
 from mindist.posteriors.robust import RobustPosterior, example_summary
 
 GIVEN = ("data", "summary")
 TESTED = {"x", "conditions", "data"}  # arguments that hold data
+
+OF_DATASETS = (
+    "mds.adapt(x) says which observations stand out (outliers, weights), and "
+    "RobustPosterior(posterior, mds) asks at a summary that the simulations can explain."
+)
+OF_VECTORS = (
+    "entrywise.adapt(x) says which entries stand out (outliers), and "
+    "RobustPosterior(posterior, entrywise) asks without them."
+)
 
 
 class MisspecificationWarning(UserWarning):
@@ -34,7 +44,7 @@ class MisspecificationWarning(UserWarning):
     """
 
 
-def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> Any:
+def watch(posterior: Any, mds: MinimumDistance | Entrywise, *, given: str | None = None) -> Any:
     """Return the same posterior, with a warning where it is asked about misspecified data.
 
     It has all attributes and methods of the posterior. Each method or function with an argument `x`
@@ -47,7 +57,8 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
     Arguments:
         posterior: A posterior of sbi, of any kind; a BayesFlow workflow or approximator; or another
             object with `sample(shape, x)`, be it a method, a function or a partial.
-        mds: A fitted `MinimumDistance`.
+        mds: A fitted `MinimumDistance`, or a fitted `Entrywise` for a posterior that was trained on
+            single vectors.
         given: What the posterior was trained on: `"data"`, datasets `(N, *event)`, or `"summary"`,
             the summaries of `mds`. Then too the data are handed over, for BayesFlow as
             `conditions={"x": x}`. Found out by default.
@@ -68,7 +79,8 @@ def watch(posterior: Any, mds: MinimumDistance, *, given: str | None = None) -> 
     """
     if isinstance(mds, type) or not hasattr(mds, "fitted_"):
         then = "Make one with MinimumDistance(summary).fit(x_train)."
-        raise checks.wrong("mds", "a fitted MinimumDistance", repr(mds), then, TypeError)
+        said = "a fitted MinimumDistance or Entrywise"
+        raise checks.wrong("mds", said, repr(mds), then, TypeError)
     if not callable(getattr(posterior, "sample", None)):
         said = "a posterior with a method sample, of sbi, BayesFlow or your own"
         raise checks.wrong("posterior", said, type(posterior).__name__, kind=TypeError)
@@ -122,7 +134,7 @@ class Watched:
         return call
 
 
-def _test_argument(mds: MinimumDistance, summarise: bool, arguments: dict[str, Any]) -> None:
+def _test_argument(mds: Any, summarise: bool, arguments: dict[str, Any]) -> None:
     """Test the argument `x`, and put its summary in its place where that is what is asked for."""
     if arguments.get("x") is not None:
         s = _tested_summaries(mds, checks.as_tensor(arguments["x"], "x"), summarise)
@@ -148,10 +160,11 @@ def _test_by_name(mds: Any, summarised: str | None, widths: Any, arguments: dict
         arguments[argument] = rest
 
 
-def _tested_summaries(mds: MinimumDistance, x: Tensor, over_summaries: bool) -> Tensor:
+def _tested_summaries(mds: Any, x: Tensor, over_summaries: bool) -> Tensor:
     """Return the summaries of data, after a warning where these do not look like simulations."""
-    size = mds.fitted_.summarise.dim
-    if over_summaries and tuple(x.shape) in ((size,), (1, size)):
+    vectors = isinstance(mds, Entrywise)
+    size = 0 if vectors else mds.fitted_.summarise.dim
+    if over_summaries and not vectors and tuple(x.shape) in ((size,), (1, size)):
         said = f"a dataset (N, *event) with event shape {tuple(mds.event_shape)}"
         got = f"shape {tuple(x.shape)}, which is that of a summary"
         then = "A summary alone cannot be tested: pass the data, whose summary is computed."
@@ -167,16 +180,15 @@ def _tested_summaries(mds: MinimumDistance, x: Tensor, over_summaries: bool) -> 
         checks.warn_user(
             f"{which} like the simulations that the posterior was trained on: p-value "
             f"{float(found.p_value.min()):.2g}{smallest}. The posterior may be far off there. "
-            "mds.adapt(x) says which observations stand out (outliers, weights), and "
-            "RobustPosterior(posterior, mds) asks at a summary that the simulations can explain.",
+            + (OF_VECTORS if vectors else OF_DATASETS),
             MisspecificationWarning,
         )
-    return found.s_obs.float()
+    return x.float() if vectors else found.s_obs.float()
 
 
-def _found_out(posterior: Any, mds: MinimumDistance) -> str:
+def _found_out(posterior: Any, mds: Any) -> str:
     """Return whether a posterior is given data or summaries."""
-    if isinstance(posterior, RobustPosterior):
+    if isinstance(posterior, RobustPosterior) or isinstance(mds, Entrywise):
         return "data"
     fitted, shape = mds.fitted_, torch.Size()
     with contextlib.suppress(TypeError, ValueError):

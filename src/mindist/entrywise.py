@@ -1,0 +1,296 @@
+r"""One observed vector of which entries are wrong or missing: the sibling of `MinimumDistance`.
+
+.. math:: p_{\mathrm{robust}}(\theta \mid y) = \tfrac1J \textstyle\sum_j p(\theta \mid x^{j}),
+    \qquad x^{j} \sim p(x \mid y_{K_j}), \quad K_j \sim \exp(-Q(K) / 2) ,
+
+where K are the entries to believe (`mindist.entries.search`) and the others are drawn given them
+(`mindist.entries.completion`). Where p is right on simulations and only entries outside K are
+wrong, the average is right too: :math:`p(\theta \mid y_K) = \int p(\theta \mid x) p(x \mid y_K)`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mindist import checks, storage
+from mindist.entries import CHAINS, Knowledge, completed, learn
+from mindist.entries.grouping import correlated_windows, labels_of
+from mindist.entries.search import Found
+from mindist.protocols import Array
+from mindist.result import Completion, EntryDetection, EntryStatus
+from mindist.schema import Record, pack
+
+LEAST_SIMULATIONS = 200  # a fifth of them is held out, and 40 p-values are the least that say .05
+MOST_NUMBERS = 2**28  # kept of the simulations: 1 GB; of more, a random part
+DRAWS = 2  # for each chain: 32 completed vectors
+MOST_ENTRIES = 512  # tables have the square of that, some twenty for each vector
+
+
+class Entrywise:
+    r"""Find wrong entries of one observed vector; complete it without these and missing ones.
+
+    For posteriors that were trained on one vector per object: bands of a galaxy, a series, an
+    image, or the summaries themselves. NaN is a missing entry; an infinite one counts as wrong.
+
+    Warning:
+        Entries are wrong as far as the others contradict them. Where more than 40% are wrong
+        together, in a way that some simulation explains, nobody can tell.
+
+    Arguments:
+        groups: Entries that fail together: the group of each entry, integers of the shape of a
+            vector; `"auto"` for windows of neighbours as long as they are correlated (blocks of a
+            series, patches of an image); by default each entry is on its own.
+        alpha: Level: the share of clean vectors of which any entry is set aside.
+        seed: Seed of everything random.
+
+    Example:
+        >>> x = torch.randn(2_000, 1) + 0.1 * torch.randn(2_000, 8)
+        >>> entries = Entrywise().fit(x)
+        >>> entries.adapt(torch.tensor([0.1, -0.1, 3.0, 0.0, 0.2, torch.nan, 0.1, 0.0]))
+        Completion(misspecified, p_value=0.00249..., 1 entries set aside, 1 missing)
+    """
+
+    def __init__(
+        self,
+        *,
+        groups: str | Sequence[Any] | Array | None = None,
+        alpha: float = 0.05,
+        seed: int = 0,
+    ) -> None:
+        if isinstance(groups, str):
+            checks.choice(groups, ("auto",), "groups")
+        self.groups = groups
+        self.alpha = alpha
+        self.seed = checks.seed(seed)
+
+    @property
+    def alpha(self) -> float:
+        """The level, which may be set at any time: nothing has to be fitted again."""
+        return self._alpha
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        said = "a level between 0 and 1"
+        self._alpha = checks.number(value, "alpha", said, lambda a: 0 < a < 1, "The usual is 0.05.")
+
+    def fit(self, x: Array) -> Entrywise:
+        """Learn from simulated vectors how entries depend on each other; return self.
+
+        Arguments:
+            x: Simulated vectors `(M, *event)`, those that the posterior was trained on, or others.
+        """
+        data = checks.as_tensor(x, "x").detach().cpu()
+        if data.dim() < 2 or len(data) < LEAST_SIMULATIONS or not data[0].numel():
+            said = f"at least {LEAST_SIMULATIONS} simulated vectors (M, *event)"
+            then = "One vector for each simulation: a posterior over 14 bands has x of (M, 14)."
+            raise checks.wrong("x", said, f"shape {tuple(data.shape)}", then)
+        event, flat = data.shape[1:], data.flatten(1)
+        if event.numel() > MOST_ENTRIES:
+            then = "Fit to the summaries or principal components that the posterior is given."
+            raise checks.wrong("x", f"at most {MOST_ENTRIES:,} entries", event.numel(), then)
+        if not (finite := checks.finite_rows(flat)).all():
+            got = f"{int((~finite).sum())} vectors with NaN or infinite entries"
+            then = "Leave them out: missing entries belong to observed vectors only."
+            raise checks.wrong("x", "finite simulated vectors", got, then)
+        generator = torch.Generator().manual_seed(self.seed)
+        most = max(LEAST_SIMULATIONS, MOST_NUMBERS // event.numel())
+        flat = flat[torch.randperm(len(flat), generator=generator)[:most]]
+        if isinstance(self.groups, str):
+            labels = correlated_windows(flat, event)
+        else:
+            labels = labels_of(self.groups, event)
+        self._keep(event, data.dtype, learn(flat, labels, self.alpha, self.seed))
+        return self
+
+    def _keep(self, event: torch.Size, dtype: torch.dtype, knowledge: Knowledge) -> None:
+        self.event_shape, self.dtype, self.fitted_ = event, dtype, knowledge
+
+    def detect(self, x: Array, *, errors: Array | None = None) -> EntryDetection:
+        """Test whether observed vectors could have come from the simulator.
+
+        Arguments:
+            x: One vector `(*event)` or a batch `(B, *event)`; NaN is a missing entry.
+            errors: Standard deviation of noise that entries have beyond the simulations', of a
+                shape that broadcasts to that of `x`; by default none.
+        """
+        seen = Seen(self, x, errors)
+        result = EntryDetection(**seen.facts(self), alpha=self.alpha)
+        return result[0] if seen.single else result
+
+    def adapt(self, x: Array, *, errors: Array | None = None) -> Completion:
+        """Detect; set aside entries that simulations do not explain; complete the vectors.
+
+        Arguments:
+            x: One vector `(*event)` or a batch `(B, *event)`; NaN is a missing entry.
+            errors: As for `detect`; the completed vectors are then drawn without that noise.
+        """
+        seen = Seen(self, x, errors)
+        facts = seen.facts(self)
+        result = Completion(**facts, **seen.complete(self, facts), alpha=self.alpha)
+        return result[0] if seen.single else result
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to a folder (safetensors plus JSON), simulations included."""
+        config, tensors = pack(self._fitted())
+        config |= {
+            "event_shape": list(self.event_shape),
+            "precision": str(self.dtype).removeprefix("torch."),
+            "num_groups": len(self._fitted().search.scale),
+            "alpha": self.alpha,
+            "seed": self.seed,
+        }
+        storage.write_artefact(path, "Entrywise", config, tensors)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Entrywise:
+        """Read an estimator that `save` wrote.
+
+        Example:
+            >>> import tempfile
+            >>> folder = tempfile.mkdtemp() + "/entries"
+            >>> Entrywise().fit(torch.randn(300, 3)).save(folder)
+            >>> Entrywise.load(folder).event_shape
+            torch.Size([3])
+        """
+        config, tensors = storage.read_artefact(path, "Entrywise")
+        record = Record.open(Path(path), config, tensors)
+        event = record.shape("event_shape")
+        record.axes |= {"D": event.numel(), "G": record.whole("num_groups", 1, event.numel())}
+        knowledge = record.read(Knowledge)
+        null = knowledge.null
+        if not knowledge.search.consistent(event.numel()) or (null.diff() < 0).any():
+            why = "groups do not name every entry once, or scales or ranks are out of range"
+            raise storage.damaged(record.file, why)
+        dtype = getattr(torch, record.word("precision", ("float32", "float64")))
+        with record.naming():
+            made = cls(alpha=record.get("alpha"), seed=record.get("seed"))
+        made.groups = knowledge.search.groups.labels.view(event)
+        made._keep(event, dtype, knowledge)
+        return made
+
+    def to(self, device: str | torch.device) -> Entrywise:
+        """Return self: it computes on the CPU, whatever the device of the posterior."""
+        checks.device(device)
+        return self
+
+    def _fitted(self) -> Knowledge:
+        if not hasattr(self, "fitted_"):
+            raise RuntimeError(
+                "This Entrywise is not fitted. Call fit(x) with simulated vectors of shape "
+                "(M, *event) first."
+            )
+        return self.fitted_
+
+    def __repr__(self) -> str:
+        state = "not fitted"
+        if hasattr(self, "fitted_"):
+            shape, num = tuple(self.event_shape), len(self.fitted_.search.bank.z)
+            state = f"fitted to vectors of shape {shape}, {num:,} simulations"
+        return f"Entrywise(alpha={self.alpha}, {state})"
+
+
+class Seen:
+    """A checked batch of observed vectors, and what the search found about it."""
+
+    def __init__(self, entrywise: Entrywise, x: Array, errors: Array | None) -> None:
+        self.knowledge, event = entrywise._fitted(), entrywise.event_shape
+        x = checks.as_tensor(x, "x").detach().cpu()
+        self.single = x.shape == event
+        if x.shape[x.dim() - len(event) :] != event or x.dim() - len(event) not in (0, 1):
+            batch = ", ".join(map(str, ("B", *event)))
+            said = f"one vector of shape {tuple(event)} or a batch of shape ({batch})"
+            then = "Entries that were not observed are NaN, not left out."
+            raise checks.wrong("x", said, f"shape {tuple(x.shape)}", then)
+        self.x = (x[None] if self.single else x).to(entrywise.dtype)
+        flat, bank = self.x.flatten(1), self.knowledge.search.bank
+        noise = self._noise(errors, x).to(torch.float64) / bank.scale.square()
+        self.observed = torch.isfinite(flat) & torch.isfinite(noise)
+        self.noise = torch.where(self.observed, noise, 0.0)
+        self.y = torch.where(self.observed, bank.units(flat), 0.0)
+        self.infinite = torch.isinf(flat)
+        search = self.knowledge.search
+        self.found: Found
+        self.found, self.chains = search(self.y, self.observed, self.noise)
+
+    def _noise(self, errors: Array | None, x: Tensor) -> Tensor:
+        """Return checked variances `(B, D)`."""
+        if errors is None:
+            return torch.zeros(self.x.shape).flatten(1)
+        sd = checks.as_tensor(errors, "errors").double()
+        try:
+            sd = sd.expand(x.shape)
+        except RuntimeError:
+            said = f"a shape that broadcasts to that of x, {tuple(x.shape)}"
+            raise checks.wrong("errors", said, f"shape {tuple(sd.shape)}") from None
+        if (sd < 0).any() or torch.isnan(sd).any():
+            then = "An entry without further noise has 0, one that is worth nothing infinity."
+            raise checks.wrong("errors", "standard deviations of at least 0", "others", then)
+        return sd.square().reshape(len(self.x), -1)
+
+    def facts(self, entrywise: Entrywise) -> dict[str, Any]:
+        """Return what `EntryDetection` says."""
+        found, bank, shape = self.found, self.knowledge.search.bank, self.x.shape
+        p_value = self.knowledge.p_value(found.statistic)
+        p_value = torch.where(self.infinite.any(1), self.knowledge.least, p_value)
+        mean = (self.y - found.residual) * bank.scale + bank.centre
+        spread = found.variance.clamp(min=0).sqrt() * bank.scale
+        return {
+            "x_obs": self.x,
+            "p_value": p_value,
+            "misspecified": p_value <= entrywise.alpha,
+            "missing": torch.isnan(self.x),
+            "predicted": mean.to(self.x.dtype).view(shape),
+            "spread": spread.to(self.x.dtype).view(shape),
+        }
+
+    def complete(self, entrywise: Entrywise, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return what `Completion` says beyond that."""
+        strange, search = facts["misspecified"], self.knowledge.search
+        sets = self.observed[:, None].repeat(1, CHAINS, 1)
+        rows = strange.nonzero()[:, 0]
+        if len(rows):
+            y, observed, noise = self.y[rows], self.observed[rows], self.noise[rows]
+            sets[rows] = search.sample(y, observed, noise, self.chains[rows], entrywise.seed)
+        exact = sets & (self.noise == 0)[:, None]
+        flat = self.x.flatten(1)
+        full = flat[:, None].repeat(1, CHAINS * DRAWS, 1)
+        todo = (~exact).flatten(1).any(1).nonzero()[:, 0]
+        for part in todo.split(search.rows(CHAINS)) if len(todo) else ():
+            how = (DRAWS, self.knowledge.widening, entrywise.seed)
+            drawn = completed(search, self.y[part], sets[part], self.noise[part], *how)[1]
+            drawn = (drawn * search.bank.scale + search.bank.centre).to(flat.dtype)
+            keep = exact[part].repeat_interleave(DRAWS, 1)
+            full[part] = torch.where(keep, full[part], drawn)
+        aside = (self.observed[:, None] & ~sets).double().mean(1)
+        score = torch.where(self.infinite, 1.0, aside).to(flat.dtype)
+        adapted = torch.zeros(len(flat), dtype=torch.bool)
+        adapted[todo] = True
+        shape = self.x.shape
+        return {
+            "outlier_score": score.view(shape),
+            "outliers": (score > 0.5).view(shape),
+            "completed": full.view(len(flat), CHAINS * DRAWS, *shape[1:]),
+            "adapted": adapted,
+            "status": tuple(self._status(strange, adapted, score > 0.5)),
+        }
+
+    def _status(self, strange: Tensor, adapted: Tensor, wrong: Tensor) -> Iterator[EntryStatus]:
+        """Yield the status of each vector."""
+        search = self.knowledge.search
+        left = (self.found.score * self.found.kept).amax(1) > search.limit  # too many are strange
+        columns = (strange, adapted, wrong.any(1), left, self.observed.any(1))
+        for odd, drawn, some, more, seen in zip(*(c.tolist() for c in columns), strict=True):
+            if not seen:
+                yield EntryStatus.NOTHING_OBSERVED
+            elif odd and more:
+                yield EntryStatus.UNEXPLAINED
+            elif odd:
+                yield EntryStatus.SET_ASIDE if some else EntryStatus.DOUBTED
+            else:
+                yield EntryStatus.FILLED_IN if drawn else EntryStatus.AS_OBSERVED
