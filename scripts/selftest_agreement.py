@@ -2,7 +2,7 @@
 
     python scripts/selftest_agreement.py OUT.md --models line location-scale --datasets 200
 
-For each model of the zoo: fit to 5,000 simulations, run the self-test, contaminate fresh
+For each model of the zoo, or published benchmark (`ricker`): fit to 5,000 simulations, run the self-test, contaminate fresh
 simulations in the same ways with other seeds, and compare the overall errors of adapted summaries.
 Agreement means within 20%.
 """
@@ -18,13 +18,15 @@ import torch
 
 from mindist import MinimumDistance, selftest
 from mindist_paper.zoo.models import MODELS
+from mindist_paper.zoo.published import BENCHMARKS
 
 NEAR = 0.2
 
 
 def compare(name: str, datasets: int, seed: int) -> str:
     """Return the row of one model."""
-    model, rng = MODELS[name], np.random.default_rng(seed)
+    model = BENCHMARKS[name].model if name in BENCHMARKS else MODELS[name]
+    rng = np.random.default_rng(seed)
 
     def simulated(num: int) -> torch.Tensor:
         return torch.from_numpy(model.simulate(model.sample_prior(num, rng), model.num_obs, rng))

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from mindist import MinimumDistance, SelfTest
-from mindist.result import Status
 
 NUM_OBS = 50
 
@@ -154,35 +153,3 @@ def test_fit_says_which_summary_sorting_cannot_see():
 
     with pytest.warns(UserWarning, match="cannot see what moves summary 1: .* representation"):
         MinimumDistance(log_scale, num_features=64).fit(blind_data(500))
-
-
-@pytest.mark.slow
-def test_results_tell_one_story(fitted):
-    """Fields of random datasets, clean and contaminated, do not contradict each other."""
-    generator = torch.Generator().manual_seed(5)
-    x = locations(600, seed=6)
-    share = torch.rand(600, 1, generator=generator) * (
-        torch.rand(600, 1, generator=generator) < 0.7
-    )
-    wrong = torch.rand(600, NUM_OBS, generator=generator) < 0.5 * share
-    size = 20 * torch.rand(600, 1, generator=generator) ** 2
-    x = torch.where(wrong[..., None], size[..., None] * x.roll(1, 0) + size[..., None], x)
-    for forced in (False, True):
-        tell_one_story(fitted.adapt(x, force=forced), forced)
-
-
-def tell_one_story(result, forced: bool) -> None:
-    torch.testing.assert_close(result.epsilon, 1 - result.weights.mean(1))
-    torch.testing.assert_close(result.outlier_score, 1 - result.weights)
-    assert torch.equal(result.outliers, result.weights < 0.5)
-    assert torch.equal(result.misspecified, result.p_value <= result.alpha)
-    assert torch.equal(result.adapted, (result.s_star != result.s_obs).any(1))
-    assert forced or result.misspecified[result.adapted].all()
-    used = {Status.SORTED, Status.CONVERGED, Status.MAX_ITERATIONS, Status.STALLED}
-    for i, status in enumerate(result.status):
-        assert (status in used) == bool(result.adapted[i])
-        if status is Status.WELL_SPECIFIED:
-            assert not result.misspecified[i]
-            assert not result.outlier_score[i].any()
-        if status in (Status.UNMOVED, Status.UNEXPLAINED) and result.outliers[i].any():
-            assert "weights are not used" in result.message[i]

@@ -372,7 +372,8 @@ def visible(fitted: Fitted, x: Tensor) -> Tensor:
     seen = procedure.seen(x, fitted.embedding, fitted.summarise)
     rho = procedure.sorter.residuals(seen, s).double()
     at = ((s - s.mean(0)) / scale_of(s))[:, None].expand(-1, x.shape[1], -1)
-    given = [rho, rho.square(), at]
+    ends = [(rho == end(1, keepdim=True)).double() for end in (rho.amin, rho.amax)]
+    given = [rho, rho.square(), at, *ends]  # a minimum is moved by one observation
     if rho.shape[2] * s.shape[1] <= PRODUCTS:  # how a number moves a summary may depend on it
         given.append((rho[..., None] * at[:, :, None]).flatten(2))
     rows = torch.cat(given, 2).flatten(0, 1)

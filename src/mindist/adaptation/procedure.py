@@ -33,6 +33,7 @@ from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Further, Speak
 from mindist.detection import CombinedTest, Misfit, SummaryOutlyingness
 from mindist.detection.statistics import all_of, mean_of
 from mindist.features.embedding import Embedding
+from mindist.features.representation import Encoded
 from mindist.features.residuals import Regression, Residuals
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread
@@ -79,7 +80,8 @@ class Examined(NamedTuple):
 class Coordinates:
     """The numbers of an observation that become residuals.
 
-    Up to 64 numbers all of them. Of more, what the estimator's kernel sees, if that is short; else
+    What a representation of the user's own shows, if that is short. Else up to 64 numbers all of
+    them. Of more, what the estimator's kernel sees, if that is short; else
     the summary of the observation alone, or principal components of what the kernel sees, and the
     size of what they leave out. Of more than 8 numbers also the summary of the observation alone,
     where it has one that is no linear function of them: what the summary measures.
@@ -109,10 +111,11 @@ class Coordinates:
         if self.alone:
             one = summarise(x.reshape(B * N, 1, *x.shape[2:])).double()
             parts.append(one.nan_to_num().reshape(B, N, -1))
-        if math.prod(x.shape[2:]) <= MOST_COORDINATES:
-            parts.append(x.reshape(B, N, -1).double())
-        elif _is_short(embedding):
+        given = isinstance(embedding.representation, Encoded)  # a function of the user's own
+        if _is_short(embedding) and (given or math.prod(x.shape[2:]) > MOST_COORDINATES):
             parts.append(embedding.represent(x).double())
+        elif math.prod(x.shape[2:]) <= MOST_COORDINATES:
+            parts.append(x.reshape(B, N, -1).double())
         if parts:
             return torch.cat(parts, -1)
         seen = embedding.represent(x).double() - self.centre
