@@ -55,8 +55,8 @@ _MESSAGES = {
     ),
     Status.UNMOVED: (
         "misspecified, but the observations that the model explains say nothing clearly different: "
-        "the weights are not used, the observed summary is, and is doubted as far as strict "
-        "sorting would move it"
+        "the weights are not used, the observed summary is, as uncertain as other explanations of "
+        "the data are far from it"
     ),
     Status.UNEXPLAINED: (
         "misspecified in a way that leaving observations out does not mend, and that the summary "
@@ -189,7 +189,7 @@ class Adaptation(Detection):
         covariance: Sampling covariance of `s_star`, `(B, d_s, d_s)`, from the influences.
         excess: How uncertain `s_star` is beyond a summary of simulated data, whose sampling error a
             posterior knows, `(B, d_s, d_s)`; 0 where data are not detected, and where it is not
-            known. It is also that of an observed summary which is kept in doubt.
+            known. Also of an observed summary that is kept although the data are detected.
 
     Example:
         >>> from mindist import MinimumDistance

@@ -174,14 +174,6 @@ class SummaryNoise:
     Each dataset is bootstrapped; V(s) is the mean covariance of those whose summaries are nearest
     to s, in standard deviations.
 
-    Arguments:
-        s: Summaries `(M, d_s)` of the datasets, float64.
-        deviation: Of R bootstrapped summaries from their mean, `(M, R, d_s)`, scaled so that the
-            sum of their squares over R is V.
-        scale: Standard deviations of all simulated summaries `(d_s,)`, float64; 1 where that is 0.
-        low: Their smallest values `(d_s,)`, float64.
-        high: Their largest values `(d_s,)`, float64.
-
     Example:
         >>> x = torch.randn(8_000, 100, 1, generator=torch.Generator().manual_seed(0))
         >>> summarise = Summariser(lambda x: x.mean(1))
@@ -191,11 +183,14 @@ class SummaryNoise:
         tensor([[[1.]]], dtype=torch.float64)
     """
 
-    s: Annotated[Tensor, "B d"]
+    s: Annotated[Tensor, "B d"]  # summaries `(M, d_s)` of the datasets, float64
+    # of R bootstrapped summaries from their mean, `(M, R, d_s)`, scaled so that the sum of their
+    # squares over R is V
     deviation: Annotated[Tensor, "any B R d"]  # float32 in the first edition's files
+    # standard deviations of all simulated summaries `(d_s,)`, float64; 1 where that is 0
     scale: Annotated[Tensor, "d"]
-    low: Annotated[Tensor, "d"]
-    high: Annotated[Tensor, "d"]
+    low: Annotated[Tensor, "d"]  # their smallest values `(d_s,)`, float64
+    high: Annotated[Tensor, "d"]  # their largest values `(d_s,)`, float64
 
     @classmethod
     def of(

@@ -64,12 +64,6 @@ BLOCK_ELEMENTS = 2**22  # of statistics compared at once
 class NullDistances:
     """Null distances of n held-out simulations, for any number of observations.
 
-    Arguments:
-        noise: A, the squared length of the sampling noise, `(n,)`, float64.
-        cross: B, `(n,)`, float64.
-        error: C, the squared error of the decoder, `(n,)`, float64.
-        num_obs: N0, the number of observations of the simulations.
-
     Example:
         >>> null = NullDistances.of(torch.arange(1.0, 20.0), num_obs=100)
         >>> null.p_value(torch.tensor([0.0, 10.0, 100.0]), num_obs=100)
@@ -78,10 +72,10 @@ class NullDistances:
         (19.0, 38.0)
     """
 
-    noise: Annotated[Tensor, "n"]
-    cross: Annotated[Tensor, "n"]
-    error: Annotated[Tensor, "n"]
-    num_obs: Annotated[int, range(1, 2**31)]
+    noise: Annotated[Tensor, "n"]  # A, the squared length of the sampling noise, `(n,)`, float64
+    cross: Annotated[Tensor, "n"]  # B, `(n,)`, float64
+    error: Annotated[Tensor, "n"]  # C, the squared error of the decoder, `(n,)`, float64
+    num_obs: Annotated[int, range(1, 2**31)]  # N0, the number of observations of the simulations
 
     @classmethod
     def of(cls, distance: Tensor, num_obs: int) -> NullDistances:
@@ -128,10 +122,6 @@ class NullDistances:
 class CombinedTest:
     """The smallest of several p-values as one p-value, whose size is at most alpha.
 
-    Arguments:
-        null: Statistics of simulations `(n, T)`, large where a dataset does not look simulated.
-        names: What the T statistics are called.
-
     Example:
         >>> null = torch.arange(19.0)[:, None].repeat(1, 2)
         >>> test = CombinedTest(null, ("distance", "summary"))
@@ -144,8 +134,9 @@ class CombinedTest:
         tensor([0.0500, 0.1000, 0.1500], dtype=torch.float64)
     """
 
+    # statistics of simulations `(n, T)`, large where a dataset does not look simulated
     null: Annotated[Tensor, "q T"]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # what the T statistics are called
 
     def __post_init__(self) -> None:
         if self.null.dim() != 2 or not len(self.null) or self.null.shape[1] != len(self.names):

@@ -180,13 +180,6 @@ class SummaryOutlyingness:
     summary that never varies is ignored; of redundant ones, directions in which simulations
     have next to no spread are damped rather than divided by zero.
 
-    Arguments:
-        points: Whitened simulated summaries `(m, d_s)`, float64, m at most 10,000.
-        reach: The distance of each to its own fifth neighbour `(m,)`.
-        floor: Distances below which nothing is told apart.
-        centre: Means of the summaries `(d_s,)`, float64.
-        whitener: `(d_s, d_s)`, float64; `(s - centre) whitener` are the whitened coordinates.
-
     Example:
         >>> s = torch.arange(100.0)[:, None]
         >>> outlyingness = SummaryOutlyingness.of(s, torch.Generator())
@@ -194,10 +187,12 @@ class SummaryOutlyingness:
         tensor([0.7500, 3.9600], dtype=torch.float64)
     """
 
+    # whitened simulated summaries `(m, d_s)`, float64, m at most 10,000
     points: Annotated[Tensor, "m d"]
-    reach: Annotated[Tensor, "m"]
-    floor: float
-    centre: Annotated[Tensor, "d"]
+    reach: Annotated[Tensor, "m"]  # the distance of each to its own fifth neighbour `(m,)`
+    floor: float  # distances below which nothing is told apart
+    centre: Annotated[Tensor, "d"]  # means of the summaries `(d_s,)`, float64
+    # `(d_s, d_s)`, float64; `(s - centre) whitener` are the whitened coordinates
     whitener: Annotated[Tensor, "d d"]
 
     @classmethod

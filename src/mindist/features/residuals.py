@@ -64,16 +64,6 @@ class Regression:
     Length scale and strength have the smallest exact leave-one-out error. Where extrapolation would
     hide what is odd, predictions stay within those of simulations (`wider=0`).
 
-    Arguments:
-        centre: Mean of the simulated summaries `(d_s,)`.
-        scale: Their standard deviation, 1 where that is 0.
-        low: The least summary that is told apart, `(d_s,)`.
-        high: The largest, `(d_s,)`.
-        least: The least prediction, `(P,)`.
-        most: The largest, `(P,)`.
-        frequency: `(d_s, F)`.
-        coefficients: `(1 + d_s + 2 F, P)`.
-
     Example:
         >>> s = torch.linspace(-1, 1, 200).double()[:, None]
         >>> curve, left_out = Regression.of(s, torch.cat([2 * s, s.sin()], 1), num=20)
@@ -82,14 +72,14 @@ class Regression:
                 [4.0000, ...]], dtype=torch.float64)
     """
 
-    centre: Annotated[Tensor, "d"]
-    scale: Annotated[Tensor, "d"]
-    low: Annotated[Tensor, "d"]
-    high: Annotated[Tensor, "d"]
-    least: Annotated[Tensor, "P"]
-    most: Annotated[Tensor, "P"]
-    frequency: Annotated[Tensor, "d F"]
-    coefficients: Annotated[Tensor, "H P"]
+    centre: Annotated[Tensor, "d"]  # mean of the simulated summaries `(d_s,)`
+    scale: Annotated[Tensor, "d"]  # their standard deviation, 1 where that is 0
+    low: Annotated[Tensor, "d"]  # the least summary that is told apart, `(d_s,)`
+    high: Annotated[Tensor, "d"]  # the largest, `(d_s,)`
+    least: Annotated[Tensor, "P"]  # the least prediction, `(P,)`
+    most: Annotated[Tensor, "P"]  # the largest, `(P,)`
+    frequency: Annotated[Tensor, "d F"]  # `(d_s, F)`
+    coefficients: Annotated[Tensor, "H P"]  # `(1 + d_s + 2 F, P)`
 
     def __post_init__(self) -> None:
         rows = 1 + len(self.centre) + 2 * self.frequency.shape[1]
@@ -177,13 +167,6 @@ def _ridge(basis: Tensor, dim: int, target: Tensor) -> tuple[float, Tensor, Tens
 class Residuals:
     """Location, scale and dependence of the coordinates of an observation, given the summary.
 
-    Arguments:
-        kind: How each coordinate `(q,)` is transformed first, so that moments say more of it.
-        unit: The unit of that, `(q,)`.
-        mean: m(s).
-        log_scale: log D(s).
-        lower: T(s) below its diagonal, row by row; None for one coordinate.
-
     Example:
         >>> generator = torch.Generator().manual_seed(0)
         >>> scale = torch.rand(500, 1, 1, generator=generator) + 0.5
@@ -194,11 +177,12 @@ class Residuals:
         True
     """
 
+    # how each coordinate `(q,)` is transformed first, so that moments say more of it
     kind: Annotated[Tensor, "q"]
-    unit: Annotated[Tensor, "q"]
-    mean: Regression
-    log_scale: Regression
-    lower: Regression | None = None
+    unit: Annotated[Tensor, "q"]  # the unit of that, `(q,)`
+    mean: Regression  # m(s)
+    log_scale: Regression  # log D(s)
+    lower: Regression | None = None  # T(s) below its diagonal, row by row; None for one coordinate
 
     @classmethod
     def of(cls, seen: Tensor, s: Tensor, num_features: int = 200) -> Residuals:
