@@ -37,7 +37,7 @@ from mindist.fitted import Fitted, blind, blindness, visible
 from mindist.result import Adaptation
 
 SHARES = (0.05, 0.1, 0.2, 0.4)
-DATASETS = 80  # of each kind and share: a root mean square of one summary is known to 8%
+DATASETS = 64  # of each kind and share: a root mean square of one summary is known to 9%
 DRAWS = 200  # of a posterior, for each dataset
 MENDED, HARMLESS = 1.6, 1.3  # errors relative to clean data that are called so
 CHEAP = 1.02  # error of clean data that costs nothing

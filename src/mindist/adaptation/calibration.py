@@ -78,30 +78,36 @@ COLLINEAR = 1e-3  # added to the diagonal of a correlation matrix
 class Calibration:
     """The law of the summary of clean data given an adapted one."""
 
-    back: Regression  # the expected difference of the summary from the adapted one
+    # the expected difference of the summary from the adapted one; None where it is 0
+    back: Regression | None
     adapted: Annotated[Tensor, "C d"]  # adapted summaries of clean simulations `(C, d_s)`
     # what is left of their summaries `(C, d_s)`, each left out of the regression
     residual: Annotated[Tensor, "C d"]
     scale: Annotated[Tensor, "d"]  # standard deviations of simulated summaries `(d_s,)`
 
     @classmethod
-    def of(cls, adapted: Tensor, s: Tensor) -> tuple[Calibration, Tensor, Tensor]:
-        """Regress summaries `(C, d_s)` of clean simulations on the adapted ones.
+    def of(
+        cls, adapted: Tensor, s: Tensor, *, unbiased: bool = False
+    ) -> tuple[Calibration, Tensor, Tensor]:
+        """Compare summaries `(C, d_s)` of clean simulations with the adapted ones.
+
+        They are regressed on these unless the adapted ones are unbiased already.
 
         Returns:
             The calibration, and of each simulation, left out in turn, the expected summary
             `(C, d_s)` and the covariance `(C, d_s, d_s)`.
         """
-        s = s.double()
-        # Differences: where nothing was left out there is none, whatever the size of the summary.
-        back, left_out = Regression.of(adapted, s - adapted, FEATURES, wider=0.0)
-        left_out = adapted + left_out
+        s, back, left_out = s.double(), None, adapted
+        if not unbiased:
+            back, off = Regression.of(adapted, s - adapted, FEATURES, wider=0.0)
+            left_out = adapted + off
         made = cls(back, adapted, s - left_out, scale_of(s))
         return made, left_out, made._covariance(adapted, alone=False)
 
     def __call__(self, adapted: Tensor) -> tuple[Tensor, Tensor]:
         """Return expected summaries `(B, d_s)` and covariances, given adapted ones `(B, d_s)`."""
-        return adapted + self.back(adapted), self._covariance(adapted)
+        off = 0.0 if self.back is None else self.back(adapted)
+        return adapted + off, self._covariance(adapted)
 
     def _covariance(self, adapted: Tensor, *, alone: bool = True) -> Tensor:
         parts, num = [], min(NEIGHBOURS, len(self.adapted) - 1)

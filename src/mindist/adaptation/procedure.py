@@ -233,7 +233,7 @@ class Procedure:
         further = Further.of(strict - left, at, BIAS_FEATURES)
         points, near = FixedPoints(sorter, speaker, bias, further, misfit, usual), project(x[last])
         found = _whole_way(points, x[last], seen[last], s[last], near)
-        calibration, centre, covariance = Calibration.of(found.s, s[last])
+        calibration, centre, covariance = Calibration.of(found.s, s[last], unbiased=True)
         V = noise.covariance(centre)
         spread = spread_of(covariance, V, found.weights.sum(1), num_obs, num_obs)
         fitting = float(found.misfit.quantile(USUAL))
