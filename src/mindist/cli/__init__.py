@@ -1,4 +1,4 @@
-"""The command line: parse, call, print; a file for a few commands, and no mathematics.
+"""The command line: parse, call, print, and no mathematics.
 
 May import: everything, but within the functions of commands, so that `mindist --help` is quick.
 """
@@ -19,9 +19,8 @@ from typer import Option
 from typer.core import TyperGroup
 
 import mindist
-from mindist.cli.check import adapt, check, report, sample
+from mindist.cli.commands import adapt, check, fit, report, sample, simulate, train
 from mindist.cli.errors import UsageError, extra, spoken
-from mindist.cli.fit import fit, simulate, train
 from mindist.cli.options import Json, Seed
 from mindist.cli.output import print_json, say
 

@@ -26,8 +26,7 @@ from torch import Tensor
 from mindist import checks, storage
 from mindist.simulation import schema as schemas
 from mindist.simulation.calls import NumPy, need
-from mindist.simulation.chunk import Chunk
-from mindist.simulation.schema import Failure, Layout, Schema
+from mindist.simulation.schema import Chunk, Failure, Layout, Schema
 from mindist.storage import damaged, digest, room_for
 
 KIND, FORMAT_VERSION = "mindist simulation bank", 1
