@@ -278,7 +278,7 @@ def probe(sources: Sources, settings: Settings) -> Schema:
             with calls.calling(call, settings.time_limit, "probe") as caller:
                 theta, data, batch = _first(sources, settings, caller)
         finally:
-            calls.close_idle("probe")
+            calls.close_idle()
         x = torch.from_numpy(data.x if batch else data.x[None])
         summarise = Summariser(sources.summary)
         s = summarise(x, prefer_numpy=data.numpy)
@@ -330,8 +330,8 @@ class _Build:
         """Simulate what is missing: the pilot, with its data, then the embedding, then the rest."""
         store = self._open(path)
         store.recover()
-        self._same_functions(store)
         work = Work(self.sources, self.settings, store.schema, None, with_data=True)
+        self._same_functions(store, work)
         missing = sorted(set(range(store.schema.num_chunks)) - set(store.records))
         pilot, done = range(store.schema.pilot_chunks), store.schema.rows(store.records)
         with bar(self.settings.num, done, "dataset", progress) as shown:
@@ -346,7 +346,7 @@ class _Build:
                 work = replace(work, with_data=self.settings.keep == "data")
                 self._run(store, work, [i for i in missing if i not in pilot], shown)
             finally:
-                calls.close_idle(work.run)
+                calls.close_idle()
         if "finished" not in store.header:
             store.set_header(finished=now())
 
@@ -371,7 +371,7 @@ class _Build:
         header = {"mindist_version": metadata.version("mindist"), "config": self.config}
         return Writer.create(path, header, asdict(schema))
 
-    def _same_functions(self, store: Writer) -> None:
+    def _same_functions(self, store: Writer, work: Work) -> None:
         """Raise a ValueError unless prior and summary give what they gave on the first chunk."""
         if 0 not in store.records:
             return
@@ -379,7 +379,6 @@ class _Build:
         redrawn = {failure["row"] for failure in store.records[0]["failures"]}
         rows, few = sorted(set(range(len(x))) - redrawn), np.flatnonzero(valid)[:3]
         theta = torch.from_numpy(store.rows(0, len(x), "theta"))
-        work = Work(self.sources, self.settings, store.schema, None, with_data=True)
         with calls.borrowed_globals(), one_core():
             seed = calls.draw_seed(self.settings.seed, 0, 0, 0)
             drawn = calls.draw_prior(self.sources.prior, len(x), seed)
@@ -491,7 +490,7 @@ def estimate(
         try:
             chunk = simulate_chunk(work, 0)
         finally:
-            calls.close_idle(work.run)
+            calls.close_idle()
         if chunk.seconds > SECONDS / 4 or count >= min(MAX_TIMED, num):
             break
         count = min(MAX_TIMED, num, max(4 * count, int(count * SECONDS / 2 / chunk.seconds)))

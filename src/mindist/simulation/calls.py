@@ -295,8 +295,8 @@ def calling(call: Call, limit: float | None, run: str) -> Iterator[Caller]:
     if limit is None:
         yield call
         return
-    for other in [name for name in _idle if name != run]:
-        close_idle(other)
+    if run not in _idle:
+        close_idle()
     waiting = _idle.setdefault(run, [])
     caller = waiting.pop() if waiting else LimitedCall(call, limit)
     try:
@@ -308,10 +308,10 @@ def calling(call: Call, limit: float | None, run: str) -> Iterator[Caller]:
 
 
 @atexit.register
-def close_idle(run: str = "") -> None:
-    """End the processes that wait for more work of a run, or of any."""
-    for name in [run] if run else list(_idle):
-        for caller in _idle.pop(name, []):
+def close_idle() -> None:
+    """End the processes that wait for more work."""
+    while _idle:
+        for caller in _idle.popitem()[1]:
             caller.close()
 
 
