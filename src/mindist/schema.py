@@ -13,7 +13,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from types import UnionType
@@ -37,22 +37,22 @@ T = TypeVar("T")
 def _stored(kind: Any) -> Iterator[tuple[Field[Any], Any, Any]]:
     """Yield each field that is stored, its type, and what its annotation says beside it."""
     hints = get_type_hints(kind, include_extras=True)
-    for field in fields(kind):
-        hint, extra = hints[field.name], None
+    for entry in fields(kind):
+        hint, extra = hints[entry.name], None
         if get_origin(hint) is Annotated:
             hint, extra = get_args(hint)[:2]
         if get_origin(hint) in (Union, UnionType):
             hint = next(arg for arg in get_args(hint) if arg is not type(None))
         if extra != UNSTORED:
-            yield field, hint, extra
+            yield entry, hint, extra
 
 
 def pack(value: Any) -> State:
     """Return the settings and the tensors of a dataclass, ready for `storage.write_artefact`."""
     config: dict[str, Any] = {}
     tensors: dict[str, Tensor] = {}
-    for field, _, extra in _stored(type(value)):
-        name, own = field.name, getattr(value, field.name)
+    for entry, _, extra in _stored(type(value)):
+        name, own = entry.name, getattr(value, entry.name)
         if isinstance(own, Tensor):
             tensors[name] = own
         elif isinstance(own, nn.Module):
@@ -96,8 +96,8 @@ def moved(value: T, device: torch.device) -> T:
     new: Any = copy.copy(value)
     if not is_dataclass(value):
         return new.to(device)  # type: ignore[no-any-return]
-    known = {field.name for field in fields(value)}
-    kept = {field.name for field, *_ in _stored(type(value))}
+    known = {entry.name for entry in fields(value)}
+    kept = {entry.name for entry, *_ in _stored(type(value))}
     for name, own in vars(value).items():
         if isinstance(getattr(type(value), name, None), cached_property):
             del new.__dict__[name]
@@ -106,26 +106,24 @@ def moved(value: T, device: torch.device) -> T:
     return new  # type: ignore[no-any-return]
 
 
+@dataclass
 class Record:
     """Settings and tensors of a file, checked as they are read."""
 
-    def __init__(
-        self,
-        file: Path,
-        values: Any,
-        where: str = "",  # the place of the settings in the file, for messages
-        tensors: Mapping[str, Tensor] | None = None,
-        prefix: str = "",  # the beginning of the names of tensors that belong to these settings
-        axes: Mapping[str, int] | None = None,  # sizes that are known already
-    ) -> None:
-        self.file, self.values, self.where = file, values, where
-        self.tensors, self.prefix, self.axes = tensors or {}, prefix, dict(axes or {})
-        if not isinstance(values, dict):
-            raise storage.damaged(file, f"{where or 'config'!r} is no table of settings")
+    file: Path
+    values: Any
+    where: str = ""  # the place of the settings in the file, for messages
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    prefix: str = ""  # the beginning of the names of tensors that belong to these settings
+    axes: dict[str, int] = field(default_factory=dict)  # sizes that are known already
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, dict):
+            said = f"{self.where or 'config'!r} is no table of settings"
+            raise storage.damaged(self.file, said)
 
     @classmethod
     def open(cls, path: Path, config: Any, tensors: Mapping[str, Tensor]) -> "Record":
-        """Return the record of an artefact that `storage.read_artefact` has read."""
         return cls(path / storage.JSON_NAME, config, tensors=tensors)
 
     def __contains__(self, name: str) -> bool:
@@ -140,12 +138,12 @@ class Record:
     def read(self, kind: type[T]) -> T:
         """Return an object of a dataclass whose annotations say what has to be here."""
         known, given, later = dict(self.axes), dict[str, Any](), dict[str, Any]()
-        for field, own, extra in _stored(kind):
-            missing = field.name not in self.values and field.default is not MISSING
+        for entry, own, extra in _stored(kind):
+            missing = entry.name not in self.values and entry.default is not MISSING
             if own is nn.Module or (missing and own is not Tensor):
                 continue  # whoever builds a network loads its weights
-            group = given if field.init else later
-            group[field.name] = self._field(field.name, own, extra, known)
+            group = given if entry.init else later
+            group[entry.name] = self._field(entry.name, own, extra, known)
         with self.naming():
             made = kind(**given)
         for name, value in later.items():
@@ -197,7 +195,6 @@ class Record:
         return int(self.checked(name, said, lambda v: type(v) is int and least <= v <= most))
 
     def number(self, name: str, *, positive: bool = False, infinite: bool = False) -> float:
-        """Return a number, finite unless it may be `infinite`."""
         if infinite and self.get(name) == math.inf:
             return math.inf
         said = "a positive number" if positive else "a number" if infinite else "a finite number"

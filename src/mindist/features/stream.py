@@ -88,15 +88,17 @@ def read_simulations(
         leading = _leading(chunks)
         _check_shapes([data for data, _, _ in leading if len(data)])
         return Source(_joined(leading), chain(leading, chunks), None, False)
-    checks.simulations(checks.as_tensor(x[:1], "x"))
+    each = max(1, 4 * checks.simulations(checks.as_tensor(x[:1], "x")).numel())  # bytes
     order = torch.randperm(len(x), generator=generator)
     if s is not None:
         s = checks.summaries(s, len(x), name="s")
         next(_chunks([(x[:3], s[:3])], summarise, device))  # an error is about the first ones
-    affordable = SAMPLE_BYTES // max(1, 4 * checks.as_tensor(x[:1], "x").numel())
-    some = order[: min(SAMPLE_DATASETS, max(CHOICE_DATASETS, affordable))]
+    some = order[: min(SAMPLE_DATASETS, max(CHOICE_DATASETS, SAMPLE_BYTES // each))]
     sample = _joined(_chunks([_pick(x, s, some)], summarise, device))
-    return Source(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
+    parts = filter(len, order.tensor_split([MAX_KEPT]))  # of a large array, a random sample first
+    rows = (part.sort().values.split(max(1, CHUNK_BYTES // each)) for part in parts)
+    pairs = (_pick(x, s, few) for few in chain.from_iterable(rows))
+    return Source(sample, _chunks(pairs, summarise, device), len(x), True)
 
 
 def _check_shapes(chunks: list[Tensor]) -> None:
@@ -150,14 +152,6 @@ def _chunks(
             yield tensor[usable], summary[usable], lost + int((~usable).sum())
         else:
             yield tensor, summary[finite], lost
-
-
-def _array(x: Any, s: Any, order: Tensor) -> Iterator[tuple[Any, Any]]:
-    """Yield chunks of an array and its summaries; of a large one, a random sample first."""
-    size = max(1, CHUNK_BYTES // max(1, checks.as_tensor(x[:1], "x").numel() * 4))
-    for part in filter(len, order.tensor_split([MAX_KEPT])):
-        for rows in part.sort().values.split(size):
-            yield _pick(x, s, rows)
 
 
 def _pick(x: Any, s: Tensor | None, rows: Tensor) -> tuple[Any, Any]:

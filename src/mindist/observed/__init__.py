@@ -176,11 +176,9 @@ class Observed:
         yield from map(_batch, waiting.values())
 
     def __repr__(self) -> str:
-        low, high = min(self.lengths), max(self.lengths)
-        sizes = f"{low}" if low == high else f"{low} to {high}"
+        sizes = " to ".join(map(str, sorted({min(self.lengths), max(self.lengths)})))
         text = f"{len(self)} datasets of {sizes} observations of shape {self.event_shape}"
-        some = sum(map(bool, self.dropped))
-        if some:
+        if some := sum(map(bool, self.dropped)):
             text += f"; {sum(self.dropped)} observations with missing values dropped from {some}"
         return f"Observed({text})"
 
@@ -262,8 +260,7 @@ def _zarr_json(folder: Path) -> dict[str, Any]:
 
 def _open_zarr(folder: Path) -> Any:
     """Open an array whose metadata name no codec that could run what the file says."""
-    unknown = sorted(set(_codecs(_zarr_json(folder))) - CODECS)
-    if unknown:
+    if unknown := sorted(set(_codecs(_zarr_json(folder))) - CODECS):
         raise ValueError(
             f"path: {folder} is stored with the codec {unknown[0][:80]!r}, which mindist does not "
             "run: some execute what the file says. Copy the array with zstd, gzip or blosc."
