@@ -114,15 +114,19 @@ def _chunk_bytes(array: Any) -> int:
 
 def _check_files(folder: Path, array: Any) -> None:
     """Raise a ValueError for links, and for files that would be decompressed to more."""
-    size = _chunk_bytes(array)
     for file in folder.rglob("*"):
-        if file.is_symlink():
-            raise damaged(file, "it is a link, or no file")
-        if file.is_file() and file.suffix not in (".json", ".partial"):
-            with open(file, "rb") as opened:
-                held = frame_size(opened.read(18))
-            if held != size:
-                raise damaged(file, f"it holds {held} bytes of numbers instead of {size}")
+        ours = file.is_file() and file.suffix not in (".json", ".partial")
+        if (file.is_symlink() or ours) and (why := _unfit(file, array)):
+            raise damaged(file, why)
+
+
+def _unfit(file: Path, array: Any) -> str:
+    """Say what is wrong with a file of an array: all of them have one size when decompressed."""
+    if file.is_symlink():
+        return "it is a link, or no file"
+    with open(file, "rb") as opened:
+        held, size = frame_size(opened.read(18)), _chunk_bytes(array)
+    return "" if held == size else f"it holds {held} bytes of numbers instead of {size}"
 
 
 @contextmanager
@@ -240,8 +244,13 @@ class Store:  # a bank on disk, complete or not, to be read
                 return f"{name} is missing, or a link"
             if path.stat().st_size != known["bytes"]:
                 return f"{name} has {path.stat().st_size} bytes instead of {known['bytes']}"
-            if verify and digest(path.read_bytes()) != known["sha256"]:
-                return f"the checksum of {name} does not match its content"
+            if verify:
+                if digest(path.read_bytes()) != known["sha256"]:
+                    return f"the checksum of {name} does not match its content"
+                if path.parent.name not in self.layouts:
+                    return f"{name} belongs to no array"
+                if why := _unfit(path, self.handle(path.parent.name)):
+                    return f"{name}: {why}"
         return ""
 
     def embedded(self, index: int) -> bool:
