@@ -76,7 +76,7 @@ def running(pid):
 def test_processes_end_with_their_caller(limited):
     call = limited(by_parameter, 0.3)
     assert isinstance(call(np.zeros(1), 1, None), Data)
-    child, nursery = call._pid, call._nursery[0].pid
+    child, nursery = call._pid, call._nursery.pid
     assert running(child)
     assert running(nursery)
     call.close()

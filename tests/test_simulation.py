@@ -21,8 +21,8 @@ import bank_cases as cases
 import mindist
 from mindist.features.embedding import Embedding
 from mindist.schema import Record
+from mindist.simulation.build import probe
 from mindist.simulation.calls import Sources, draw_seed
-from mindist.simulation.chunk import probe
 from mindist.simulation.schema import Settings, SimulationError
 from mindist.simulation.store import BankLockedError, locked, write_group
 from mindist.storage import FullDiskError

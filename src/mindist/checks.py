@@ -70,10 +70,10 @@ def size(num_observations: int | None, default: int) -> int:
     return positive(default if num_observations is None else num_observations, "num_observations")
 
 
-def seed(value: Any, name: str = "seed") -> int:
+def seed(value: Any) -> int:
     """Return a whole number that torch's generators take."""
-    if not -(2**63) <= (whole := integer(value, name)) < 2**64:
-        raise wrong(name, "a whole number of at most 64 bits", value, "Take it modulo 2**64.")
+    if not -(2**63) <= (whole := integer(value, "seed")) < 2**64:
+        raise wrong("seed", "a whole number of at most 64 bits", value, "Take it modulo 2**64.")
     return whole
 
 
@@ -108,18 +108,18 @@ def choice_or(
     return value
 
 
-def device(value: Any, name: str = "device") -> torch.device:
+def device(value: Any) -> torch.device:
     """Return a device of torch that this machine has."""
     try:
         made = torch.device(value)
     except (RuntimeError, TypeError):
         said = "a device of torch such as 'cpu', 'cuda' or 'cuda:1'"
-        raise wrong(name, said, shown(value)) from None
+        raise wrong("device", said, shown(value)) from None
     # torch reads the index of a device as a number of 8 bits: "cuda:999" has index -25.
     if made.type == "cuda" and not 0 <= (made.index or 0) < torch.cuda.device_count():
         got = f"{shown(value)}; torch sees {torch.cuda.device_count()} CUDA devices"
         then = "Pass 'cpu', or install a build of torch and a driver for this GPU."
-        raise wrong(name, "a device that torch can use here", got, then)
+        raise wrong("device", "a device that torch can use here", got, then)
     return made
 
 
@@ -172,14 +172,14 @@ def _several(x: Tensor, name: str) -> None:
         raise wrong(name, "datasets with at least 2 observations", f"{got} ({_shape(x)})", then)
 
 
-def simulations(x: Tensor, name: str = "x") -> Tensor:
+def simulations(x: Tensor) -> Tensor:
     """Return simulated datasets `(M, N, *event)` with at least 2 observations each."""
     if x.dim() < 2:
         then = "Stack the simulated datasets along a first axis."
-        raise wrong(name, "simulated datasets of shape (M, N, *event)", _shape(x), then)
-    _several(x, name)
+        raise wrong("x", "simulated datasets of shape (M, N, *event)", _shape(x), then)
+    _several(x, "x")
     if x.shape[0] and not x[0].numel():
-        raise wrong(name, "observations with at least one element", _shape(x))
+        raise wrong("x", "observations with at least one element", _shape(x))
     return x
 
 
@@ -208,32 +208,30 @@ def observed(x: Array, event_shape: Sequence[int], name: str = "x") -> tuple[Ten
     return batch, single
 
 
-def datasets(value: Any, event_shape: Sequence[int], name: str = "x") -> Tensor:
+def datasets(value: Any, event_shape: Sequence[int]) -> Tensor:
     """Return a batch of datasets `(B, N, *event)` with at least one observation each."""
-    x, event = as_tensor(value, name), tuple(event_shape)
+    x, event = as_tensor(value, "x"), tuple(event_shape)
     if x.dim() != len(event) + 2 or tuple(x.shape[2:]) != event or not x.shape[1]:
-        axes = ", ".join(map(str, ("B", "N", *event)))
-        then = f"One dataset is {name}[None], a batch of one."
-        raise wrong(name, f"datasets of shape ({axes}) with N at least 1", _shape(x), then)
+        said = f"datasets of shape ({', '.join(map(str, ('B', 'N', *event)))}) with N at least 1"
+        raise wrong("x", said, _shape(x), "One dataset is x[None], a batch of one.")
     return x
 
 
-def parameters(value: Any, prior: Distribution, support: str, name: str = "theta") -> Tensor:
+def parameters(value: Any, prior: Distribution, support: str) -> Tensor:
     """Return parameters `(B, d_theta)` in the support of their prior, described by `support`."""
-    theta, dim = as_tensor(value, name), prior.event_shape.numel()
+    theta, dim = as_tensor(value, "theta"), prior.event_shape.numel()
     if theta.dim() != 2 or theta.shape[1] != dim:
-        then = f"One parameter vector is {name}[None], a batch of one."
-        raise wrong(name, f"parameters of shape (B, {dim})", _shape(theta), then)
+        then = "One parameter vector is theta[None], a batch of one."
+        raise wrong("theta", f"parameters of shape (B, {dim})", _shape(theta), then)
     constraint: Any = prior.support
     inside = torch.isfinite(theta).all(1)
     if len(theta):  # torch's constraints do not take empty batches
         inside &= constraint.check(theta)
-    if not inside.all():
-        outside = (~inside).nonzero()[:, 0].tolist()
-        first = f"{name}[{outside[0]}] = {theta[outside[0]].tolist()}"
+    if len(outside := (~inside).nonzero()[:, 0].tolist()):
+        first = f"theta[{outside[0]}] = {theta[outside[0]].tolist()}"
         got = f"{len(outside)} of {len(theta)} outside it (the first is {first})"
         then = "Draw them with sample_prior, or drop those outside."
-        raise wrong(name, f"parameters in the support of the prior, {support}", got, then)
+        raise wrong("theta", f"parameters in the support of the prior, {support}", got, then)
     return theta
 
 
@@ -270,15 +268,13 @@ def summaries(value: Any, num: int, dim: int | None = None, name: str = "summary
     return s
 
 
-def finite_summaries(s: Tensor, name: str = "summary") -> Tensor:
+def finite_summaries(s: Tensor) -> Tensor:
     """Return summaries of observed data, which must be finite."""
-    finite = torch.isfinite(s).all(1)
-    if not finite.all():
-        bad = (~finite).nonzero()[:, 0].tolist()
+    if len(bad := (~torch.isfinite(s).all(1)).nonzero()[:, 0].tolist()):
         first = f"the first is dataset {bad[0]}"
         got = f"NaN or infinite values for {len(bad)} of {len(s)} datasets ({first})"
         then = "Check the summary function on that dataset."
-        raise wrong(name, "finite summaries of the observed data", got, then)
+        raise wrong("summary", "finite summaries of the observed data", got, then)
     return s
 
 

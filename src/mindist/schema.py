@@ -13,11 +13,11 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -34,51 +34,36 @@ UNSTORED = "unstored"
 T = TypeVar("T")
 
 
-class _Field(NamedTuple):
-    name: str
-    kind: Any
-    extra: Any
-    default: Any
-    init: bool
-
-
-def _stored(kind: Any) -> tuple[_Field, ...]:
-    hints, found = get_type_hints(kind, include_extras=True), []
-    for field in fields(kind):
-        hint, extra = hints[field.name], None
+def _stored(kind: Any) -> Iterator[tuple[Field[Any], Any, Any]]:
+    """Yield each field that is stored, its type, and what its annotation says beside it."""
+    hints = get_type_hints(kind, include_extras=True)
+    for entry in fields(kind):
+        hint, extra = hints[entry.name], None
         if get_origin(hint) is Annotated:
             hint, extra = get_args(hint)[:2]
         if get_origin(hint) in (Union, UnionType):
             hint = next(arg for arg in get_args(hint) if arg is not type(None))
         if extra != UNSTORED:
-            found.append(_Field(field.name, hint, extra, field.default, field.init))
-    return tuple(found)
+            yield entry, hint, extra
 
 
 def pack(value: Any) -> State:
     """Return the settings and the tensors of a dataclass, ready for `storage.write_artefact`."""
     config: dict[str, Any] = {}
     tensors: dict[str, Tensor] = {}
-    for field in _stored(type(value)):
-        own = getattr(value, field.name)
+    for entry, _, extra in _stored(type(value)):
+        name, own = entry.name, getattr(value, entry.name)
         if isinstance(own, Tensor):
-            tensors[field.name] = own
+            tensors[name] = own
         elif isinstance(own, nn.Module):
-            tensors |= prefixed(field.name, own.state_dict())
-        elif isinstance(own, tuple) and own and is_dataclass(own[0]):
-            config[field.name] = len(own)
-            for i, part in enumerate(own):
-                _add(config, tensors, f"{field.name.removesuffix('s')}{i}", pack(part))
+            tensors |= prefixed(name, own.state_dict())
         elif is_dataclass(own):
-            _add(config, tensors, "" if field.extra == INLINE else field.name, pack(own))
+            part = pack(own)
+            config |= part[0] if extra == INLINE else {name: part[0]}
+            tensors |= part[1] if extra == INLINE else prefixed(name, part[1])
         elif own is not None:
-            config[field.name] = plain(own)
+            config[name] = plain(own)
     return config, tensors
-
-
-def _add(config: dict[str, Any], tensors: dict[str, Tensor], name: str, state: State) -> None:
-    config |= {name: state[0]} if name else state[0]
-    tensors |= prefixed(name, state[1]) if name else state[1]
 
 
 def prefixed(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -111,8 +96,8 @@ def moved(value: T, device: torch.device) -> T:
     new: Any = copy.copy(value)
     if not is_dataclass(value):
         return new.to(device)  # type: ignore[no-any-return]
-    known = {field.name for field in fields(value)}
-    kept = {field.name for field in _stored(type(value))}
+    known = {entry.name for entry in fields(value)}
+    kept = {entry.name for entry, *_ in _stored(type(value))}
     for name, own in vars(value).items():
         if isinstance(getattr(type(value), name, None), cached_property):
             del new.__dict__[name]
@@ -121,27 +106,24 @@ def moved(value: T, device: torch.device) -> T:
     return new  # type: ignore[no-any-return]
 
 
+@dataclass
 class Record:
     """Settings and tensors of a file, checked as they are read."""
 
-    def __init__(
-        self,
-        file: Path,
-        values: Any,
-        where: str = "",  # the place of the settings in the file, for messages
-        *,
-        tensors: Mapping[str, Tensor] | None = None,
-        prefix: str = "",  # the beginning of the names of tensors that belong to these settings
-        axes: Mapping[str, int] | None = None,  # sizes that are known already
-    ) -> None:
-        self.file, self.values, self.where = file, values, where
-        self.tensors, self.prefix, self.axes = tensors or {}, prefix, dict(axes or {})
-        if not isinstance(values, dict):
-            raise storage.damaged(file, f"{where or 'config'!r} is no table of settings")
+    file: Path
+    values: Any
+    where: str = ""  # the place of the settings in the file, for messages
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    prefix: str = ""  # the beginning of the names of tensors that belong to these settings
+    axes: dict[str, int] = field(default_factory=dict)  # sizes that are known already
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, dict):
+            said = f"{self.where or 'config'!r} is no table of settings"
+            raise storage.damaged(self.file, said)
 
     @classmethod
     def open(cls, path: Path, config: Any, tensors: Mapping[str, Tensor]) -> "Record":
-        """Return the record of an artefact that `storage.read_artefact` has read."""
         return cls(path / storage.JSON_NAME, config, tensors=tensors)
 
     def __contains__(self, name: str) -> bool:
@@ -150,26 +132,25 @@ class Record:
     def part(self, name: str, tensors: str | None = None, **axes: int) -> "Record":
         """Return the record of a part, its settings in the table `name` ("" for no own)."""
         values, where = self.get(name) if name else self.values, f"{name}." if name else ""
-        prefix = f"{self.prefix}{name if tensors is None else tensors}."
-        own: Any = {"tensors": self.tensors, "prefix": prefix, "axes": self.axes | axes}
-        return Record(self.file, values, f"{self.where}{where}", **own)
+        own = (self.tensors, f"{self.prefix}{name if tensors is None else tensors}.")
+        return Record(self.file, values, f"{self.where}{where}", *own, self.axes | axes)
 
     def read(self, kind: type[T]) -> T:
         """Return an object of a dataclass whose annotations say what has to be here."""
         known, given, later = dict(self.axes), dict[str, Any](), dict[str, Any]()
-        for field in _stored(kind):
-            missing = field.name not in self.values and field.default is not MISSING
-            if field.kind is nn.Module or (missing and field.kind is not Tensor):
+        for entry, own, extra in _stored(kind):
+            missing = entry.name not in self.values and entry.default is not MISSING
+            if own is nn.Module or (missing and own is not Tensor):
                 continue  # whoever builds a network loads its weights
-            (given if field.init else later)[field.name] = self._field(field, known)
+            group = given if entry.init else later
+            group[entry.name] = self._field(entry.name, own, extra, known)
         with self.naming():
             made = kind(**given)
         for name, value in later.items():
             object.__setattr__(made, name, value)
         return made
 
-    def _field(self, field: _Field, known: dict[str, int]) -> Any:
-        name, kind, extra = field.name, field.kind, field.extra
+    def _field(self, name: str, kind: Any, extra: Any, known: dict[str, int]) -> Any:
         if kind is Tensor:
             return self.tensor(name, extra, known)
         if kind is int:
@@ -179,21 +160,7 @@ class Record:
             return self.number(name, infinite=extra == "any")
         if kind in _READERS:
             return _READERS[kind](self, name)
-        axes = extra if isinstance(extra, dict) else {}
-        if get_origin(kind) is tuple:  # of objects: their number, then each under its own name
-            kind, count = get_args(kind)[0], self.whole(name, 1, max(map(len, axes.values())))
-            names = [f"{name.removesuffix('s')}{i}" for i in range(count)]
-            return tuple(self._own(n, axes, i).read(kind) for i, n in enumerate(names))
-        return (self if extra == INLINE else self._own(name, axes)).read(kind)
-
-    def _own(self, name: str, axes: Mapping[str, Any], index: int = 0) -> "Record":
-        sizes = {}
-        for axis, size in axes.items():
-            size = size[index] if isinstance(size, tuple) else size
-            if size not in self.axes and isinstance(size, str):
-                raise storage.damaged(self.file, f"it has a {name!r}, but no {size} kernel")
-            sizes[axis] = self.axes[size] if isinstance(size, str) else size
-        return self.part(name, None, **sizes)
+        return (self if extra == INLINE else self.part(name)).read(kind)
 
     def tensor(self, name: str, axes: str, known: dict[str, int] | None = None) -> Tensor:
         """Return a tensor whose axes, such as `"M d"`, have known sizes; add those of new names."""
@@ -228,14 +195,12 @@ class Record:
         return int(self.checked(name, said, lambda v: type(v) is int and least <= v <= most))
 
     def number(self, name: str, *, positive: bool = False, infinite: bool = False) -> float:
-        """Return a number, finite unless it may be `infinite`."""
         if infinite and self.get(name) == math.inf:
             return math.inf
         said = "a positive number" if positive else "a number" if infinite else "a finite number"
         return float(self.checked(name, said, lambda v: _finite(v) and (v > 0 or not positive)))
 
     def items(self, name: str, expected: str, fits: Callable[[Any], bool]) -> tuple[Any, ...]:
-
         def all_fit(value: Any) -> bool:
             return isinstance(value, list) and 0 < len(value) <= MAX_ITEMS and all(map(fits, value))
 

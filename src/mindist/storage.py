@@ -123,7 +123,6 @@ def write_artefact(
 
 
 def read_artefact(path: str | os.PathLike[str], kind: str) -> State:
-    """Read what `write_artefact` wrote, after checking its version and checksums."""
     folder = Path(path)
     if not (folder / JSON_NAME).is_file():
         advice = "Give the path that was passed to save."

@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzzing.targets import TARGETS, Target
-from mindist.observed.formats import HDF5_PROGRAM
+from mindist.observed import HDF5_PROGRAM
 
 MEMORY = 16 * 2**30  # address space: torch alone reserves several GB, and touches little of it
 # What would show that a file runs something: a program, another process, the net, a pickle.

@@ -1,11 +1,15 @@
-"""The command line: parse, call, print; a file for a few commands, and no mathematics.
+"""The command line: parse, call, print, and no mathematics.
 
 May import: everything, but within the functions of commands, so that `mindist --help` is quick.
 """
 
+import sys
+import time
+from collections import Counter
+from contextlib import redirect_stdout
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 try:
     import rich  # noqa: F401
@@ -15,15 +19,14 @@ except ModuleNotFoundError as error:  # the message is all that a user of the co
     said = f"The command needs {error.name}, which is not installed. Install it with: {install}"
     raise SystemExit(said) from None
 
-from typer import Option
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 import mindist
-from mindist.cli.check import adapt, check, report, sample
-from mindist.cli.errors import UsageError, extra, spoken
-from mindist.cli.fit import fit, simulate, train
-from mindist.cli.options import Json, Seed
-from mindist.cli.output import print_json, say
+from mindist.cli import errors, options, output
+from mindist.cli.errors import UsageError, extra
+from mindist.cli.options import load, load_posterior, load_user_code, need_summary
+from mindist.cli.output import MAX_LISTED, TABLES, bar, number, on_terminal, say, tell, waiting
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
 FIGURE, VERSION = Path("results/demo/figure1.png"), "Say which, and exit."
@@ -55,7 +58,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, ["--debug"] * (len(rest) < len(args)) + rest)
 
     def invoke(self, ctx: Any) -> Any:
-        with spoken(debug=ctx.params.get("debug", False)):
+        with errors.spoken(debug=ctx.params.get("debug", False)):
             return super().invoke(ctx)
 
 
@@ -81,17 +84,465 @@ def main(
     """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
 
 
+A_SIMULATOR = "One theta to a dataset (N, ...)."
+KEEP = "What is kept of the data; `data` is all, and can be large."
+BANDWIDTH = "Of the kernel: median, '0.5 median', a number."
+REPRESENTATION = "What the kernel sees: auto, raw, standardised, signed-log, ..."
+FAILURES = "What becomes of draws that fail."
+DRY_RUN = "Only say what it takes: time, memory, disk."
+
+
+def simulate(
+    prior: Annotated[
+        str, Argument(metavar="PRIOR", help=f"{options.NAME} or module:name. {options.A_PRIOR}")
+    ],
+    simulator: Annotated[str, Argument(metavar="SIMULATOR", help=f"{options.NAME}. {A_SIMULATOR}")],
+    num: Annotated[int, Option(help="How many datasets.", min=1)],
+    n_obs: Annotated[int, Option(help="Observations of each.", min=1)],
+    summary: options.Summary = None,
+    out: Annotated[Path | None, Option(help="Folder of the bank.")] = None,
+    workers: Annotated[int, Option(help="Processes.", min=1)] = 1,
+    seed: options.Seed = 0,
+    keep: Annotated[Literal["embedding", "data"], Option(help=KEEP)] = "embedding",
+    bandwidth: Annotated[str, Option(help=BANDWIDTH)] = "median",
+    representation: Annotated[str, Option(help=REPRESENTATION)] = "auto",
+    chunk: Annotated[int | None, Option(help="Datasets in a chunk.", min=1)] = None,
+    time_limit: Annotated[float | None, Option(help="Seconds for a simulation.")] = None,
+    failures: Annotated[Literal["redraw", "report", "raise"], Option(help=FAILURES)] = "redraw",
+    dry_run: Annotated[bool, Option("--dry-run", help=DRY_RUN)] = False,
+    json: options.Json = False,
+) -> None:
+    """Simulate datasets into a bank on disk, or go on with one. Executes the files it names."""
+    if out is None and not dry_run:
+        raise UsageError("Say where to: --out FOLDER, or what it takes: --dry-run.")
+    function = need_summary(summary)
+    loaded = load_user_code(prior, "PRIOR"), load_user_code(simulator, "SIMULATOR")
+    sources = (*loaded, load_user_code(function, "--summary"))
+    from mindist.simulation import build
+
+    # The estimator that the bank is for decides how data are embedded.
+    width = number_or_word(bandwidth)
+    mds = mindist.MinimumDistance(sources[2], bandwidth=width, representation=representation)
+    settings: dict[str, Any] = {"n_obs": n_obs, "workers": workers, "seed": seed, "keep": keep}
+    settings |= {"failures": failures, "chunk": chunk, "time_limit": time_limit, "mds": mds}
+    values: dict[str, Any] = {"dry_run": out is None or dry_run}
+    if out is None or dry_run:
+        expected = build.estimate(*sources, num, **settings)
+        values |= {"datasets": num, "n_obs": n_obs, "chunks": expected.schema.num_chunks}
+        values |= {"seconds": expected.seconds, "seconds_each": expected.each}
+        values |= {"timed": expected.timed, "memory_bytes": int(expected.memory)}
+        tell("simulate", expected, json, **values, disk_bytes=int(expected.disk))
+        return
+    begin = time.monotonic()
+    with errors.interruptible("The same command goes on from here."), extra("bank"):
+        bank = build.simulate(*sources, num, out=out, **settings)
+    seconds = time.monotonic() - begin
+    values |= {"out": out, "datasets": int(bank.valid[:].sum()), "n_obs": bank.num_obs}
+    values["shapes"] = {"theta": bank.theta.shape[1:], "s": bank.s.shape[1:]}
+    values["failed"] = dict(Counter(failure.kind for failure in bank.failures))
+    words = f"{bank.report()} They are in {out} ({seconds:.0f} s)."
+    tell("simulate", words, json, **values, seconds=seconds)
+
+
+def number_or_word(text: str) -> float | str:
+    """Return a bandwidth: a number, or a rule in words such as `0.5 median`."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+MAX_EPOCHS = 2**31 - 1
+ANOTHER = "Another than the bank was simulated with."
+PRESET = "The best we know, or the paper to the letter (--keep data)."
+ALPHA, SEED = f"{options.LEVEL}0.05 by default.", f"{options.RANDOM}; else as of the bank."
+ESTIMATOR = "One of sbi's: nsf, maf, mdn, zuko_nsf, ..."
+SELFTESTED = "Test it on contaminated simulations; say what it mends."
+EPOCHS = "At most; else until it no longer improves."
+EMBEDDING = ("bandwidth", "representation", "num_features", "frequencies", "seed")
+
+
+def fit(
+    bank: options.BankFolder,
+    out: Annotated[Path, Option(help="Folder of the fitted estimator.")],
+    summary: options.Summary = None,
+    preset: Annotated[Literal["default", "paper"], Option(help=PRESET)] = "default",
+    bandwidth: Annotated[str | None, Option(help=ANOTHER)] = None,
+    representation: Annotated[str | None, Option(help=ANOTHER)] = None,
+    alpha: Annotated[float | None, Option(min=0, max=1, help=ALPHA)] = None,
+    seed: Annotated[int | None, Option(min=0, help=SEED)] = None,
+    selftest: Annotated[bool, Option("--selftest", help=SELFTESTED)] = False,
+    json: options.Json = False,
+) -> None:
+    """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
+    with waiting("Opening the bank"), extra("bank"):
+        simulations = options.open_bank(bank)
+    known = simulations.config.get("functions", {}).get("summary")  # its file is not known
+    own = f"file.py:{known}" if isinstance(known, str) and known.isidentifier() else None
+    name = need_summary(summary, own, bank)
+    function = load_user_code(name, "--summary")
+    width = None if bandwidth is None else number_or_word(bandwidth)
+    asked = {"bandwidth": width, "representation": representation, "seed": seed, "alpha": alpha}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    if preset == "paper":
+        if "representation" in given:
+            raise UsageError("--representation: the paper's preset has its own. Leave it out.")
+        mds = mindist.MinimumDistance.paper(function, **given)
+    else:  # embed as the bank's embeddings were made, unless told not to
+        stored = simulations.config.get("embedding", {})
+        given = {k: stored[k] for k in EMBEDDING if k in stored} | given
+        mds = mindist.MinimumDistance(function, **given)
+    begin = time.monotonic()
+    if on_terminal():
+        say("Fitting: choosing what the kernel sees, reading the bank, calibrating ...")
+    mds.fit(simulations, progress=on_terminal())
+    mds.save(out)
+    options.write_note(out, summary=name, bank=str(bank))
+    tested = {}
+    if selftest:
+        with waiting("Contaminating simulations on purpose"):
+            tested["selftest"] = mds.selftest().to_dict()
+        options.write_note(out, options.SELFTEST, **tested["selftest"])
+    seconds, num, dim = time.monotonic() - begin, len(simulations), simulations.s.shape[1]
+    n_obs, shape = mds.fitted_.num_obs, tuple(mds.event_shape)
+    width = float(mds.fitted_.features.bandwidth)
+    words = (
+        f"Fitted to {num:,} datasets of {n_obs} observations of shape {shape}, with summaries of "
+        f"length {dim}; bandwidth {number(width)}. It is in {out} ({seconds:.0f} s)."
+    )
+    words += f"\n\n{mds.selftest_}" if selftest else ""
+    sizes = {"datasets": num, "n_obs": n_obs, "event_shape": shape, "dim_summary": dim}
+    level = {"alpha": mds.alpha, "threshold": mds.fitted_.null.threshold(mds.alpha, n_obs)}
+    kernel = {"bandwidth": width, "seed": mds.seed}
+    tell("fit", words, json, out=out, **sizes, **level, **kernel, seconds=seconds, **tested)
+
+
+def train(
+    bank: options.BankFolder,
+    out: Annotated[Path, Option(help="Folder of the posterior.")],
+    prior: options.Prior = None,
+    density_estimator: Annotated[str, Option(help=ESTIMATOR)] = "nsf",
+    max_epochs: Annotated[int | None, Option(help=EPOCHS, min=1)] = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Train a neural posterior (sbi's NPE) on the summaries of a bank."""
+    if prior is None:
+        raise UsageError("Name the prior that the bank was simulated with: --prior file.py:name.")
+    with waiting("Loading sbi"), extra("cli"):
+        from mindist.posteriors.sbi_storage import ESTIMATORS, save_posterior
+        from mindist.posteriors.sbi_training import check_prior, train_npe
+    errors.check_choice(density_estimator, ESTIMATORS, "density estimator")
+    simulations = options.open_bank(bank)
+    distribution = options.load_prior(prior)
+    check_prior(distribution, simulations.theta.shape[1:], "bank")
+    begin = time.monotonic()
+    how: Any = {"density_estimator": density_estimator, "seed": seed}
+    how |= {"max_num_epochs": max_epochs or MAX_EPOCHS, "show_progress": on_terminal()}
+    with redirect_stdout(sys.stderr):  # sbi prints; stdout is for the result
+        posterior = train_npe(distribution, simulations, **how)
+    save_posterior(out, posterior, density_estimator=density_estimator)
+    options.write_note(out, prior=prior, bank=str(bank))
+    seconds, num = time.monotonic() - begin, len(simulations)
+    dim_theta, dim_s = simulations.theta.shape[1], simulations.s.shape[1]
+    words = (
+        f"Trained on {num:,} datasets: {dim_theta} parameters given {dim_s} summaries "
+        f"({density_estimator}). It is in {out} ({seconds:.0f} s)."
+    )
+    sizes = {"datasets": num, "dim_theta": dim_theta, "dim_s": dim_s, "seconds": seconds}
+    tell("train", words, json, out=out, density_estimator=density_estimator, **sizes)
+
+
+SUMMARIES = ("s_obs", "s_star")
+ADAPTED = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
+FORCE = "Adapt every dataset, misspecified or not."
+OUT = "Table of datasets: .csv or .parquet; a row for each."
+OBSERVATIONS = "Table of observations: .csv or .parquet; weight and outlier score."
+
+
+def check(
+    mds: options.MdsFolder,
+    data: options.DataFile,
+    summary: options.Summary = None,
+    columns: options.Columns = None,
+    dataset_column: options.DatasetColumn = None,
+    key: options.Key = None,
+    missing: options.MissingValues = "error",
+    alpha: options.Alpha = None,
+    json: options.Json = False,
+) -> None:
+    """Test observed data against the simulations. Status 0: none misspecified; 3: some are."""
+    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
+    by_index: dict[int, dict[str, Any]] = {}
+    with bar(len(observed), "Checking") as shown:
+        for batch in observed.batches():
+            detection = estimator.detect(batch.x)
+            for row, index in enumerate(batch.index):
+                name, n_obs = observed.names[index], batch.x.shape[1]
+                by_index[index] = output.detection_values(name, n_obs, detection[row])
+            shown.update(len(batch.index))
+    rows = [by_index[index] for index in sorted(by_index)]
+    found = any(row["misspecified"] for row in rows)
+    if json:
+        output.print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
+    else:
+        output.print_verdicts(rows, estimator.alpha)
+    if found:
+        raise typer.Exit(errors.MISSPECIFIED)
+
+
+def adapt(
+    mds: options.MdsFolder,
+    data: options.DataFile,
+    summary: options.Summary = None,
+    columns: options.Columns = None,
+    dataset_column: options.DatasetColumn = None,
+    key: options.Key = None,
+    missing: options.MissingValues = "error",
+    alpha: options.Alpha = None,
+    force: Annotated[bool, Option("--force", help=FORCE)] = False,
+    out: Annotated[Path | None, Option(help=OUT)] = None,
+    observations: Annotated[Path | None, Option(help=OBSERVATIONS)] = None,
+    seed: Annotated[int | None, Option(help="Of the search; else as fitted.", min=0)] = None,
+    json: options.Json = False,
+) -> None:
+    """Find the summaries with which to query a posterior, and which observations are wrong."""
+    output.check_suffix(out, "--out", TABLES)
+    output.check_suffix(observations, "--observations", TABLES)
+    told = (summary, columns, dataset_column, key, missing, alpha)
+    estimator, observed = load(mds, data, *told, seed=seed)
+    stream = estimator.adapt_stream(observed, force=force)
+    rows: dict[int, dict[str, Any]] = {}
+    columns_of: dict[str, list[Any]] = {}  # the table of observations, where it was asked for
+    with bar(len(observed), "Adapting") as shown:
+        for index, result in stream:
+            name, n_obs = observed.names[index], observed.lengths[index]
+            rows[index] = output.adaptation_values(name, n_obs, result)
+            weights, scores = result.weights.tolist(), result.outlier_score.tolist()
+            which = {"dataset": [name] * n_obs, "observation": range(n_obs), "weight": weights}
+            which |= {"outlier_score": scores, "outlier": result.outliers.tolist()}
+            for key, column in which.items() if observations is not None else ():
+                columns_of.setdefault(key, []).extend(column)
+            shown.update()
+    failed = [failure for failure in stream.report.failures if failure.index not in rows]
+    failures = [{"dataset": observed.names[f.index], "message": f.message} for f in failed]
+    found = list(rows.values())
+    if out is not None:
+        output.write_table(out, [_flat(row) for row in found])
+    if observations is not None:
+        output.write_table(observations, columns_of)
+    if json:
+        said = {"datasets": found, "failures": failures}
+        output.print_json("adapt", alpha=estimator.alpha, **said)
+    else:
+        if found:
+            output.print_verdicts(found, estimator.alpha)
+        if len(found) == 1:
+            _print_one(found[0])
+        cells = []
+        for row in (row for row in found if row["adapted"] and len(found) > 1):
+            summaries = (f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES)
+            counts = (number(row["epsilon"]), str(len(row["outliers"])))
+            cells.append((str(row["dataset"]), *counts, *summaries))
+        if cells:
+            title = f", the first {MAX_LISTED}" if len(cells) > MAX_LISTED else ""
+            output.print_table(ADAPTED, cells[:MAX_LISTED], f"Adapted{title}:")
+        for failure in failures:
+            say(f"Error: dataset {failure['dataset']}: {failure['message']}")
+        for path in filter(None, (out, observations)):
+            print(f"Written: {path}")
+    if failures:
+        raise typer.Exit(errors.FAILURE)
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with a column for each number of a summary, and how many outliers there are."""
+    flat = {key: value for key, value in row.items() if key not in SUMMARIES}
+    flat["outliers"] = len(row["outliers"])
+    return flat | {f"{name}_{i}": v for name in SUMMARIES for i, v in enumerate(row[name])}
+
+
+def _print_one(values: dict[str, Any]) -> None:
+    """Say what was done about one dataset, with observations counted from 0 as in Python."""
+    print(f"{values['message'][:1].upper()}{values['message'][1:]}.")
+    pairs = zip(values["s_obs"], values["s_star"], strict=True)
+    rows = [(f"s_{i}", number(a), number(b)) for i, (a, b) in enumerate(pairs)]
+    rows.append(("distance", number(values["distance_obs"]), number(values["distance_star"])))
+    output.print_table(("", "observed", "used"), rows)
+    if values["adapted"]:
+        epsilon, error = number(values["epsilon"]), number(values["epsilon_error"])
+        print(f"Contaminated share: {epsilon} (standard error {error}).")
+    outliers, n_obs = values["outliers"], values["n_obs"]
+    if not outliers:
+        print(f"None of the {n_obs} observations is an outlier.")
+        return
+    listed = ", ".join(map(str, outliers[:MAX_LISTED])) + (", ..." if outliers[MAX_LISTED:] else "")
+    print(f"Outliers: {len(outliers)} of {n_obs} observations, counted from 0: {listed}.")
+
+
+NETCDF, NUMPY = ".nc", ".npy"
+FORMATS = (NETCDF, *TABLES, NUMPY)
+QUANTILES = (0.05, 0.5, 0.95)
+STATISTICS = ("mean", "sd", "q05", "q50", "q95")
+DRAWN = "File of samples: .nc (ArviZ), .csv, .parquet or .npy."
+
+
+def sample(
+    mds: options.MdsFolder,
+    data: options.DataFile,
+    posterior: options.Posterior = None,
+    summary: options.Summary = None,
+    prior: options.Prior = None,
+    trust: options.Trust = False,
+    num: Annotated[int, Option(help="Samples for each dataset.", min=1)] = 1_000,
+    names: options.ThetaNames = None,
+    columns: options.Columns = None,
+    dataset_column: options.DatasetColumn = None,
+    key: options.Key = None,
+    missing: options.MissingValues = "error",
+    alpha: options.Alpha = None,
+    out: Annotated[Path | None, Option(help=DRAWN)] = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Draw from the robust posterior: at the observed summary, or the adapted one if need be."""
+    output.check_suffix(out, "--out", FORMATS)
+    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
+    with waiting("Loading the posterior"):
+        import numpy as np
+
+        robust = mindist.RobustPosterior(load_posterior(posterior, prior, trust=trust), estimator)
+    if out is not None and out.suffix.lower() in (NETCDF, NUMPY) and len(observed) > 1:
+        raise UsageError(
+            f"--out: a {out.suffix} file holds the samples of one dataset, and {data} has "
+            f"{len(observed)}. Write a .csv or .parquet, which has a column `dataset`."
+        )
+    drawn = []
+    with bar(len(observed), "Sampling") as shown:
+        for index, x in enumerate(observed):  # each from a seed of its own
+            drawn.append(robust.sample((num,), x=x, seed=seed + index).cpu())
+            shown.update()
+    dim = drawn[0].shape[1]
+    labels = [f"theta_{i}" for i in range(dim)] if names is None else options.split(names)
+    if len(labels) != dim or len(set(labels)) != dim:
+        said = f"{dim} different names, separated by commas"
+        raise UsageError(f"--names: expected {said}, got {names!r}.")
+    if out is not None and out.suffix.lower() == NETCDF:
+        with extra("arviz"):
+            stored = robust.to_arviz(observed[0], num_samples=num, names=labels, seed=seed)
+        stored.to_netcdf(str(out))
+    elif out is not None and out.suffix.lower() == NUMPY:
+        np.save(out, drawn[0].numpy())
+    elif out is not None:
+        table = dict(zip(labels, np.concatenate(drawn).astype(float).T, strict=True))
+        which = np.repeat(observed.names, [len(samples) for samples in drawn])
+        output.write_table(out, {"dataset": which} | table if len(drawn) > 1 else table)
+    rows = [
+        output.adaptation_values(name, len(x), robust.adapt(x))  # which it has remembered
+        | {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
+        for name, x, samples in zip(observed.names, observed, drawn, strict=True)
+    ]
+    if json:
+        values = {"parameters": labels, "out": out, "datasets": rows}
+        output.print_json("sample", alpha=estimator.alpha, **values)
+        return
+    output.print_verdicts(rows, estimator.alpha)
+    listed = [row for row in rows if row["posterior"]][:MAX_LISTED]
+    if len(rows) == 1:
+        moved = "adapted" if rows[0]["adapted"] else "observed"
+        cells = [[p["name"], *(number(p[key]) for key in STATISTICS)] for p in rows[0]["posterior"]]
+        title = f"Posterior at the {moved} summary, {rows[0]['num_samples']:,} samples:"
+        output.print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title)
+    elif listed:
+        cells = []
+        for row in listed:
+            means = (f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"])
+            cells.append([str(row["dataset"]), *means])
+        few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
+        adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} at an adapted summary"
+        title = f"Posterior means and standard deviations{few}, {adapted}:"
+        output.print_table(("dataset", *(p["name"] for p in listed[0]["posterior"])), cells, title)
+    if out is not None:
+        print(f"Written: {out}")
+
+
+def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
+    """Return mean, standard deviation and quantiles of each parameter; none of no samples."""
+    if len(samples) < 2:
+        return []
+    values = samples.double()
+    rows = [values.mean(0), values.std(0), *(values.quantile(level, 0) for level in QUANTILES)]
+    columns = zip(*(row.tolist() for row in rows), strict=True)
+    each = (dict(zip(STATISTICS, column, strict=True)) for column in columns)
+    return [{"name": name} | own for name, own in zip(names, each, strict=True)]
+
+
+PREDICTIVE = "The simulator, for a posterior-predictive check."
+
+
+def report(
+    mds: options.MdsFolder,
+    data: options.DataFile,
+    out: Annotated[Path, Option(help="The page, a file that ends in .html.")],
+    summary: options.Summary = None,
+    posterior: options.Posterior = None,
+    prior: options.Prior = None,
+    trust: options.Trust = False,
+    simulator: Annotated[str | None, Option(metavar=options.NAME, help=PREDICTIVE)] = None,
+    names: options.ThetaNames = None,
+    columns: options.Columns = None,
+    dataset_column: options.DatasetColumn = None,
+    key: options.Key = None,
+    missing: options.MissingValues = "error",
+    dataset: Annotated[str | None, Option(help="Which dataset, where there are several.")] = None,
+    alpha: options.Alpha = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Write one self-contained HTML page about a dataset: what is wrong, and what follows."""
+    output.check_suffix(out, "--out", (".html",))
+    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
+    known = [str(name) for name in observed.names]
+    shown = ", ".join(known[:20]) + (", ..." if known[20:] else "")
+    if dataset is None and len(known) > 1:
+        raise UsageError(f"A report is about one dataset. Name it with --dataset: {shown}.")
+    if dataset not in (None, *known):
+        raise UsageError(f"--dataset: there is no {dataset!r}. There are {shown}.")
+    name = observed.names[0 if dataset is None else known.index(dataset)]
+    x = observed[name]
+    # as `adapt` calls them, and its tables
+    labels = [f"s_{i}" for i in range(estimator.fitted_.bank.s.shape[1])]
+    given: dict[str, Any] = {"x": x, "seed": seed, "summary_names": labels}
+    if posterior is not None:
+        given["posterior"] = load_posterior(posterior, prior, trust=trust)
+    if simulator is not None:
+        given["simulator"] = load_user_code(simulator, "--simulator")
+    if names is not None:
+        given["theta_names"] = options.split(names)
+    with extra("report"):
+        from mindist.report import write_report
+    with waiting("Writing the report"):
+        result = estimator.adapt(x)
+        write_report(out, result=result, mds=estimator, **given)
+    values = output.adaptation_values(name, len(x), result)
+    if json:
+        output.print_json("report", out=out, alpha=estimator.alpha, datasets=[values])
+    else:
+        output.print_verdicts([values], estimator.alpha)
+        print(f"Written: {out}")
+
+
 def demo(
     out: Annotated[Path, Option(help="The figure: .png, .svg or .pdf.")] = FIGURE,
-    seed: Seed = 0,
-    json: Json = False,
+    seed: options.Seed = 0,
+    json: options.Json = False,
 ) -> None:
     """Show a contaminated dataset, a wrong posterior, and the right one, in a minute."""
     with extra("demo"):
         from mindist.cli.demo import run
     result = run(seed=seed, figure=out, tell=say if json else print)
     if json:
-        print_json("demo", **result)
+        output.print_json("demo", **result)
 
 
 for function in (simulate, fit, train, check, adapt, sample, report, demo):

@@ -26,10 +26,9 @@ HEADS |= {"dataset": "--dataset-column: ", "theta_names": "--names: "}
 HEADS |= {"prior": "PRIOR: ", "simulator": "SIMULATOR: "}
 PHRASES = {
     "Pass missing='drop' to leave": "Use --missing drop to leave",
-    "Choose them with columns=[...]": "Choose them with --columns NAME,NAME",
     "Choose it with columns=[...]": "Choose it with --columns NAME",
+    "with columns=[...]": "with --columns NAME,NAME",
     "; say which of the two it takes by vectorised=True or False": "",
-    "Choose its columns with columns=[...]": "Choose its columns with --columns NAME,NAME",
     "pass a larger max_bytes": "read it in Python with a larger max_bytes",
     "pass trust=True": "add --trust",
     "prior: expected one of parameters": "--prior: expected one of parameters",

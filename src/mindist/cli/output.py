@@ -35,7 +35,6 @@ def print_json(command: str, **values: Any) -> None:
 
 
 def tell(command: str, words: object, as_json: bool, **values: Any) -> None:
-    """Print the result of a command: in words, or its values as JSON."""
     if as_json:
         print_json(command, **values)
     else:

@@ -47,16 +47,9 @@ PROBES = 3  # datasets on which stored summaries and embeddings are checked
 MAX_KEPT = 20_000
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Simulations of a chunk, embedded."""
-
-    s: Tensor  # summaries (m, d_s)
-    z_bar: Tensor  # mean embeddings (m, K), float32
-    points: Tensor | None  # the first observations of each dataset (m, n, *event), if asked for
-    lost: int  # how many more there were, with NaN or infinite values
-
-
+# Summaries (m, d_s), mean embeddings (m, K) in float32 and, if they were asked for, the first
+# observations (m, n, *event) of datasets; how many more there were, with NaN or infinite values.
+Embedded = tuple[tuple[Tensor, ...], int]
 Chunk = tuple[Tensor, Tensor, int]  # finite datasets, their summaries, how many were not finite
 
 
@@ -77,22 +70,17 @@ class Source:
         """Embed all datasets; keep the first `num_points` observations of each."""
         for data, summary, lost in self.chunks:
             if not len(data):
-                yield Embedded(summary, data.new_empty(0, embedding.num_features), None, lost)
+                yield (summary,), lost
                 continue
             _check_shapes([self.sample[0], data])
-            points = data[:, :num_points].clone() if num_points else None
-            yield Embedded(summary, embedding.mean(data).float(), points, lost)
+            points = (data[:, :num_points].clone(),) if num_points else ()
+            yield (summary, embedding.mean(data).float(), *points), lost
 
 
 def read_simulations(
     x: Any, s: Any, summarise: Summariser, generator: torch.Generator, device: torch.device
 ) -> Source:
-    """Return the source for what `MinimumDistance.fit` was given.
-
-    That is datasets `(M, N, *event)`, perhaps with their summaries `(M, d_s)`, an iterable of
-    chunks of datasets, or of pairs of such a chunk and its summaries, or a simulation bank. The
-    generator chooses the sample of an array.
-    """
+    """Return the source for the `x` and `s` of `fit`; the generator samples from an array."""
     if is_bank(x):
         return _read_bank(x, s, summarise, device)
     if not hasattr(x, "shape"):
@@ -100,15 +88,17 @@ def read_simulations(
         leading = _leading(chunks)
         _check_shapes([data for data, _, _ in leading if len(data)])
         return Source(_joined(leading), chain(leading, chunks), None, False)
-    checks.simulations(checks.as_tensor(x[:1], "x"))
+    each = max(1, 4 * checks.simulations(checks.as_tensor(x[:1], "x")).numel())  # bytes
     order = torch.randperm(len(x), generator=generator)
     if s is not None:
         s = checks.summaries(s, len(x), name="s")
         next(_chunks([(x[:3], s[:3])], summarise, device))  # an error is about the first ones
-    affordable = SAMPLE_BYTES // max(1, 4 * checks.as_tensor(x[:1], "x").numel())
-    some = order[: min(SAMPLE_DATASETS, max(CHOICE_DATASETS, affordable))]
-    sample = _joined(list(_chunks([_pick(x, s, some)], summarise, device)))
-    return Source(sample, _chunks(_array(x, s, order), summarise, device), len(x), True)
+    some = order[: min(SAMPLE_DATASETS, max(CHOICE_DATASETS, SAMPLE_BYTES // each))]
+    sample = _joined(_chunks([_pick(x, s, some)], summarise, device))
+    parts = filter(len, order.tensor_split([MAX_KEPT]))  # of a large array, a random sample first
+    rows = (part.sort().values.split(max(1, CHUNK_BYTES // each)) for part in parts)
+    pairs = (_pick(x, s, few) for few in chain.from_iterable(rows))
+    return Source(sample, _chunks(pairs, summarise, device), len(x), True)
 
 
 def _check_shapes(chunks: list[Tensor]) -> None:
@@ -121,16 +111,12 @@ def _check_shapes(chunks: list[Tensor]) -> None:
             raise checks.wrong("x", said, got, then)
 
 
-def _none_finite() -> Exception:
-    then = "Check the simulator and the summary for NaN."
-    return checks.wrong("x", "simulated datasets", "none with finite values", then)
-
-
-def _joined(leading: list[Chunk]) -> tuple[Tensor, Tensor]:
+def _joined(leading: Iterable[Chunk]) -> tuple[Tensor, Tensor]:
     """Return the first finite datasets and their summaries, as many as a sample needs."""
     usable = [(data, summary) for data, summary, _ in leading if len(data)]
     if not usable:
-        raise _none_finite()
+        then = "Check the simulator and the summary for NaN."
+        raise checks.wrong("x", "simulated datasets", "none with finite values", then)
     x, s = (torch.cat(parts)[:SAMPLE_DATASETS] for parts in zip(*usable, strict=True))
     return x, s
 
@@ -166,14 +152,6 @@ def _chunks(
             yield tensor[usable], summary[usable], lost + int((~usable).sum())
         else:
             yield tensor, summary[finite], lost
-
-
-def _array(x: Any, s: Any, order: Tensor) -> Iterator[tuple[Any, Any]]:
-    """Yield chunks of an array and its summaries; of a large one, a random sample first."""
-    size = max(1, CHUNK_BYTES // max(1, checks.as_tensor(x[:1], "x").numel() * 4))
-    for part in filter(len, order.tensor_split([MAX_KEPT])):
-        for rows in part.sort().values.split(size):
-            yield _pick(x, s, rows)
 
 
 def _pick(x: Any, s: Tensor | None, rows: Tensor) -> tuple[Any, Any]:
@@ -247,17 +225,14 @@ class SimulationBankSource(Source):
         same = self._compared(embedding)[1] is None
         for chunk in self.chunks:
             s = self._tensor(chunk.s, "s")
-            x = self._tensor(chunk.x, "x") if num_points or not same else None
-            z_bar = self._stored(chunk, embedding).float() if same else None
+            x = self._tensor(chunk.x, "x") if num_points or not same else s[:, :0]
+            stored = self._stored(chunk, embedding).float() if same else s[:, :0]
             finite = torch.isfinite(s).all(1)
-            for part in (x, z_bar):
-                finite &= True if part is None else checks.finite_rows(part.flatten(1))
-            if z_bar is None:
-                assert x is not None  # `embedding` has seen to it
-                z_bar = s.new_empty(len(s), embedding.num_features, dtype=torch.float32)
-                z_bar[finite] = embedding.mean(x[finite]).float()
-            points = x[finite, :num_points].clone() if x is not None and num_points else None
-            yield Embedded(s[finite], z_bar[finite], points, int((~finite).sum()))
+            for part in (x, stored):  # an empty one is finite
+                finite &= checks.finite_rows(part.flatten(1))
+            z_bar = stored[finite] if same else embedding.mean(x[finite]).float()
+            points = (x[finite, :num_points].clone(),) if num_points else ()
+            yield (s[finite], z_bar, *points), int((~finite).sum())
 
     def _compared(self, chosen: Embedding) -> tuple[Embedding | None, str | None]:
         """Return the bank's embedding, checked, and what sets it apart from another."""
@@ -303,9 +278,7 @@ def _read_bank(
         )
     x, s_x = (part.to(device) for part in bank.pilot)
     finite = checks.finite_rows(x.flatten(1)) & torch.isfinite(s_x).all(1)
-    if not finite.any():
-        raise _none_finite()
-    x, s_x = x[finite], s_x[finite]
+    x, s_x = _joined([(x[finite], s_x[finite], 0)])
     few, computed = s_x[:PROBES], summarise(x[:PROBES])
     if summarise.numpy is False and not checks.agree(few, computed):
         again = Summariser(summarise.summary)
@@ -418,12 +391,10 @@ class EmbeddedStream:
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         begun, reservoir = False, self._reservoir
-        for chunk in self._source.embed(self.embedding, self._num_points):
-            count = len(chunk.s) + chunk.lost
-            self._dropped, self._seen = self._dropped + chunk.lost, self._seen + count
-            self._bar.update(count)
-            points = () if chunk.points is None else (chunk.points,)
-            rest = reservoir.fill(chunk.s, chunk.z_bar, *points) if len(chunk.s) else (chunk.s,)
+        for rows, lost in self._source.embed(self.embedding, self._num_points):
+            self._dropped, self._seen = self._dropped + lost, self._seen + len(rows[0]) + lost
+            self._bar.update(len(rows[0]) + lost)
+            rest = reservoir.fill(*rows)
             if len(rest[0]):
                 if not begun:
                     yield reservoir.rows()

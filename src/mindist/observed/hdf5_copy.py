@@ -1,4 +1,4 @@
-"""A program of its own, the only place where HDF5's library meets a file: run by `formats.py`.
+"""A program of its own, the only place where HDF5's library meets a file: run by `read_hdf5`.
 
 It reads a task as JSON, copies the arrays that are asked for to `.npy` files, and writes of every
 array its type, its shape, and why it is not read. It imports nothing of mindist, to start quickly.

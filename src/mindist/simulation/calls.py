@@ -101,16 +101,13 @@ def draw_prior(prior: Any, num: int, seed: int) -> Any:
 def _named(function: Callable[..., Any], seed: int, n_obs: int | None = None) -> dict[str, Any]:
     """Return the arguments that a function asks for by name: generators from one seed, and N."""
     try:
-        parameters = inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions written in C have no signature
         return {}
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    wanted = {name for name, parameter in parameters.items() if parameter.kind in kinds}
-    given: dict[str, Any] = {"rng": np.random.default_rng(seed)}
-    given["generator"] = torch.Generator().manual_seed(seed)
-    if n_obs is not None:
-        given |= dict.fromkeys(("n_obs", "num_observations"), n_obs)
-    return {name: value for name, value in given.items() if name in wanted}
+    wanted = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    given = {"rng": np.random.default_rng(seed), "generator": torch.Generator().manual_seed(seed)}
+    sizes = {} if n_obs is None else {"n_obs": n_obs, "num_observations": n_obs}
+    return {name: value for name, value in (given | sizes).items() if name in wanted}
 
 
 class Problem(NamedTuple):  # why a call of the simulator or the summary gave nothing
@@ -232,10 +229,15 @@ class LimitedCall:
         if os.name != "posix":
             said = "time_limit: expected None on this system, where processes have no alarms."
             raise NotImplementedError(f"{said} Limit the time inside the simulator.")
-        self.call, self.limit = call, limit
-        self._nursery: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self.call, self.limit, self._pid = call, limit, 0
         self._pipe: Connection[Any, Any] | None = None
-        self._pid = 0
+        self._socket, theirs = socket.socketpair()
+        # The path as it is here, however it came about: the other process may need all of it.
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+        program = f"from mindist.simulation.calls import main; main({theirs.fileno()})"
+        with theirs:  # to a process that forks others, in which no code of the user runs
+            command, handles = [sys.executable, "-c", program], [theirs.fileno()]
+            self._nursery = subprocess.Popen(command, pass_fds=handles, env=env)
 
     def __call__(self, theta: Any, seed: int, batch: int | None) -> Data | Problem:
         pipe, limit = self._start(), self.limit * (batch or 1)
@@ -244,24 +246,22 @@ class LimitedCall:
             if pipe.poll(limit + GRACE):
                 result: Data | Problem = unpack(pipe.recv_bytes())
                 return result
-            self._kill()
-            return Problem(TIMED_OUT, f"took more than {limit:g} s")
+            problem = Problem(TIMED_OUT, f"took more than {limit:g} s")
         except (EOFError, ConnectionError):
-            self._kill()
-            return Problem(RAISED, "its process ended: it crashed, or the system ended it")
+            problem = Problem(RAISED, "its process ended: it crashed, or the system ended it")
         except BaseException:
             self._kill()  # what it still computes belongs to nobody
             raise
+        self._kill()
+        return problem
 
     def _start(self) -> "Connection[Any, Any]":
         if self._pipe is not None:
             return self._pipe
-        if self._nursery is None:
-            self._nursery = _nursery()
         self._pipe, theirs = Pipe()
         try:
             with theirs:
-                socket.send_fds(self._nursery[1], [b"1"], [theirs.fileno()])
+                socket.send_fds(self._socket, [b"1"], [theirs.fileno()])
             self._pipe.send_bytes(pack(self.call))
             self._pid, problem = unpack(self._pipe.recv_bytes())
         except (EOFError, ConnectionError):
@@ -281,22 +281,9 @@ class LimitedCall:
 
     def close(self) -> None:
         self._kill()
-        nursery, self._nursery = self._nursery, None
-        if nursery is not None:
-            nursery[1].close()
-            nursery[0].kill()
-            nursery[0].wait()
-
-
-def _nursery() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a process that forks others, in which no code of the user runs, and a socket to it."""
-    ours, theirs = socket.socketpair()
-    # The path as it is here, however it came about: the other process may need all of it.
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    with theirs:
-        program = f"from mindist.simulation.calls import main; main({theirs.fileno()})"
-        command, env = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
-        return subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env), ours
+        self._socket.close()
+        self._nursery.kill()
+        self._nursery.wait()
 
 
 _idle: dict[str, list[LimitedCall]] = {}  # processes of the last run, to be used again
@@ -308,26 +295,28 @@ def calling(call: Call, limit: float | None, run: str) -> Iterator[Caller]:
     if limit is None:
         yield call
         return
-    for other in [name for name in _idle if name != run]:
-        close_idle(other)
+    if run not in _idle:
+        close_idle()
     waiting = _idle.setdefault(run, [])
     caller = waiting.pop() if waiting else LimitedCall(call, limit)
     try:
         yield caller
-    finally:
         waiting.append(caller)
+    except BaseException:
+        caller.close()
+        raise
 
 
 @atexit.register
-def close_idle(run: str = "") -> None:
-    """End the processes that wait for more work of a run, or of any."""
-    for name in [run] if run else list(_idle):
-        for caller in _idle.pop(name, []):
+def close_idle() -> None:
+    """End the processes that wait for more work."""
+    while _idle:
+        for caller in _idle.popitem()[1]:
             caller.close()
 
 
-class TimeUp(BaseException):
-    """The alarm: no `except Exception` of a simulator catches it."""
+class TimeUp(BaseException):  # the alarm: no `except Exception` of a simulator catches it
+    pass
 
 
 def main(handle: int) -> None:
@@ -347,7 +336,6 @@ def main(handle: int) -> None:
 
 
 def _serve(pipe: "Connection[Any, Any]") -> None:
-
     def ring(*_: object) -> NoReturn:
         raise TimeUp
 

@@ -156,6 +156,16 @@ class Failure:
         )
 
 
+@dataclass(frozen=True)
+class Chunk:
+    index: int
+    # theta (b, d_theta), s (b, d_s), valid (b,) and, where they are made, z_bar (b, K) and
+    # x (b, N, *event); rows that are not valid are NaN but for theta.
+    arrays: dict[str, NumPy]
+    failures: tuple[Failure, ...]
+    seconds: float
+
+
 def check_header(folder: Path, header: Mapping[str, Any]) -> Schema:
     top = Record(folder / "zarr.json", header)
     config, own = top.part("config"), top.part("schema")

@@ -26,8 +26,7 @@ from torch import Tensor
 from mindist import checks, storage
 from mindist.simulation import schema as schemas
 from mindist.simulation.calls import NumPy, need
-from mindist.simulation.chunk import Chunk
-from mindist.simulation.schema import Failure, Layout, Schema
+from mindist.simulation.schema import Chunk, Failure, Layout, Schema
 from mindist.storage import damaged, digest, room_for
 
 KIND, FORMAT_VERSION = "mindist simulation bank", 1
@@ -77,10 +76,10 @@ def read_group(folder: Path) -> dict[str, Any] | None:
     """Return the attributes of a group, or None where there is none; ValueError if damaged."""
     path = folder / "zarr.json"
     linked = path.is_symlink() or (folder.is_symlink() and folder.parent.name == "chunks")
-    if linked or (path.exists() and not path.is_file()):
-        raise damaged(path, "it is a link or a folder in the place of a file")
-    if not path.is_file():
+    if not linked and not path.exists():
         return None
+    if linked or not path.is_file():
+        raise damaged(path, "it is a link or a folder in the place of a file")
     group = storage.read_json(path, MAX_RECORD_BYTES)
     attributes = group.get("attributes") if isinstance(group, dict) else None
     if not isinstance(attributes, dict):
@@ -117,8 +116,17 @@ def _check_files(folder: Path, array: Any) -> None:
     """Raise a ValueError for links, and for files that would be decompressed to more."""
     for file in folder.rglob("*"):
         ours = file.is_file() and file.suffix not in (".json", ".partial")
-        if (file.is_symlink() or ours) and (why := _unfit(file, _chunk_bytes(array))):
+        if (file.is_symlink() or ours) and (why := _unfit(file, array)):
             raise damaged(file, why)
+
+
+def _unfit(file: Path, array: Any) -> str:
+    """Say what is wrong with a file of an array: all of them have one size when decompressed."""
+    if file.is_symlink():
+        return "it is a link, or no file"
+    with open(file, "rb") as opened:
+        held, size = frame_size(opened.read(18)), _chunk_bytes(array)
+    return "" if held == size else f"it holds {held} bytes of numbers instead of {size}"
 
 
 @contextmanager
@@ -131,15 +139,6 @@ def _reading(path: Path) -> Iterator[None]:
     except Exception as error:
         why = (f"{type(error).__name__}: {error}".splitlines() or [""])[0][:200]
         raise damaged(path, f"it cannot be read ({why})") from error
-
-
-def _unfit(file: Path, size: int) -> str:
-    """Say what is wrong with a file that should hold `size` bytes when decompressed."""
-    if file.is_symlink() or not file.is_file():
-        return "it is a link, or no file"
-    with open(file, "rb") as opened:
-        held = frame_size(opened.read(18))
-    return "" if held == size else f"it holds {held} bytes of numbers instead of {size}"
 
 
 def frame_size(head: bytes) -> int | None:
@@ -179,13 +178,11 @@ class Store:  # a bank on disk, complete or not, to be read
         if type(version) is not int or version < 1:
             raise damaged(path / "zarr.json", f"its format version is {str(version)[:80]}")
         storage.check_version(path, version, FORMAT_VERSION)
-        self.path, self.header = path, header
-        for name in PARTS:  # a link may lead anywhere
-            part = path / name
+        for part in (path / name for name in PARTS):  # a link may lead anywhere
             if part.is_symlink() or (part.exists() and not part.is_dir()):
                 raise damaged(part, "it is a link or a file in the place of a folder")
-        self.schema: Schema = schemas.check_header(path, self.header)
-        self.keep: str = self.header["config"]["keep"]
+        self.path, self.header = path, header
+        self.schema, self.keep = schemas.check_header(path, header), str(header["config"]["keep"])
         self.records: dict[int, dict[str, Any]] = {}
         self._opened: dict[str, Any] = {}
         self._looked_at: set[str] = set()
@@ -226,9 +223,8 @@ class Store:  # a bank on disk, complete or not, to be read
         return values
 
     def data(self, first: int, last: int) -> tuple[NumPy, NumPy, NumPy]:
-        names = ("x" if self.keep == "data" else "pilot", "s", "valid")
-        x, s, valid = (self.rows(first, last, name) for name in names)
-        return x, s, valid
+        read = partial(self.rows, first, last)
+        return read("x" if self.keep == "data" else "pilot"), read("s"), read("valid")
 
     def chunk_folders(self) -> list[tuple[int, Path]]:
         found = (self.path / "chunks").glob("[0-9]*")
@@ -253,7 +249,7 @@ class Store:  # a bank on disk, complete or not, to be read
                     return f"the checksum of {name} does not match its content"
                 if path.parent.name not in self.layouts:
                     return f"{name} belongs to no array"
-                if why := _unfit(path, _chunk_bytes(self.handle(path.parent.name))):
+                if why := _unfit(path, self.handle(path.parent.name)):
                     return f"{name}: {why}"
         return ""
 
@@ -265,8 +261,7 @@ class Store:  # a bank on disk, complete or not, to be read
         facts, folder, tensors = self.header["embedding"], self.path / "embedding", {}
         for name in facts["names"]:  # small arrays, such as feature weights
             array, kinds = _open(folder / name, "r"), ("float32", "float64", "int64")
-            size = math.prod(array.shape) * array.dtype.itemsize
-            if str(array.dtype) not in kinds or size > MAX_TENSOR_BYTES:
+            if str(array.dtype) not in kinds or array.nbytes > MAX_TENSOR_BYTES:
                 got = f"it says {array.dtype} of shape {array.shape}"
                 raise damaged(folder / name / "zarr.json", got)
             _check_files(folder / name, array)
@@ -412,12 +407,11 @@ class SimulationBank:
         there = f"{rows:,} of {len(self):,} datasets are there."
         if not failures:
             return f"{there} No draw failed."
-        counts = Counter(failure.kind for failure in failures)
-        known = schemas.KINDS.items()
+        counts, known = Counter(failure.kind for failure in failures), schemas.KINDS.items()
         kinds = ", ".join(f"{counts[kind]:,} {said}" for kind, said in known if counts[kind])
-        end = " Each was drawn again." if what == "redraw" else ""
         draws = f"{len(failures):,} draw{'s' * (len(failures) > 1)}"
-        return f"{there} {draws} failed: {kinds}.{end}"
+        again = " Each was drawn again." * (what == "redraw")
+        return f"{there} {draws} failed: {kinds}.{again}"
 
 
 class Writer(Store):
@@ -427,16 +421,13 @@ class Writer(Store):
     def create(cls, path: Path, header: dict[str, Any], schema: dict[str, Any]) -> "Writer":
         """Make an empty bank; its header comes last, so that it is there whole or not at all."""
         facts = {"kind": KIND, "format_version": FORMAT_VERSION, "created": now()}
-        header = {**facts, **header, "schema": schema}
-        layouts = Schema(**schema).layouts(header["config"]["keep"])
         with room_for(path, "a new bank"):
             for name in PARTS:
                 shutil.rmtree(path / name, ignore_errors=True)
-            (path / "chunks").mkdir(parents=True)
-            for name, layout in layouts.items():
+            for name, layout in Schema(**schema).layouts(header["config"]["keep"]).items():
                 _create(path / name, *layout, schema["chunk"])
             write_group(path / "chunks", {"what": "a group for each complete chunk"})
-            write_group(path, header)
+            write_group(path, {**facts, **header, "schema": schema})
         return cls(path)
 
     def recover(self) -> None:
@@ -455,9 +446,12 @@ class Writer(Store):
             if why:
                 said = f"chunk {index} is damaged ({why}); it is simulated again."
                 checks.warn_user(f"{self.path}: {said}")
-            _remove(folder)
-            for file in (*self.schema.files(self.keep, index), self.schema.file("z_bar", index)):
-                _remove(self.path / file)
+            files = (*self.schema.files(self.keep, index), self.schema.file("z_bar", index))
+            for path in (folder, *(self.path / file for file in files)):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
 
     def write(self, chunk: Chunk) -> None:
         arrays = dict(chunk.arrays)
@@ -483,9 +477,8 @@ class Writer(Store):
         with room_for(self.path, "the embedding"):
             shutil.rmtree(folder, ignore_errors=True)
             write_group(folder, {"what": "tensors of the embedding"})
-            for name, value in tensors.items():
-                plain = value.numpy()
-                _create(folder / name, plain.shape, plain.dtype)[...] = plain
+            for name, value in ((name, tensor.numpy()) for name, tensor in tensors.items()):
+                _create(folder / name, value.shape, value.dtype)[...] = value
             _create(self.path / "z_bar", (self.schema.num, dim), "float32", self.schema.chunk)
             sums = {"sha256": _tensors_digest(tensors), "names": sorted(tensors)}
             self.set_header(embedding={"config": config, **sums})
@@ -506,13 +499,6 @@ class Writer(Store):
     def _record(self, index: int, record: dict[str, Any]) -> None:
         write_group(self.path / "chunks" / f"{index:05}", {**record, "written": now()})
         self.records[index] = record
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _tensors_digest(tensors: dict[str, Tensor]) -> str:
