@@ -222,7 +222,7 @@ class Seen:
         """Return checked variances `(B, D)`."""
         if errors is None:
             return torch.zeros(self.x.shape).flatten(1)
-        sd = checks.as_tensor(errors, "errors").double()
+        sd = checks.as_tensor(errors, "errors").detach().cpu().double()
         try:
             sd = sd.expand(x.shape)
         except RuntimeError:

@@ -88,7 +88,7 @@ class Groups:
             return own
         n = n[..., None]
         w = (observed[n, m] & (self.members >= 0)).double()
-        sign = torch.where(table.kept[n, m].any(2), -1.0, 1.0)[..., None, None]
+        sign = torch.where(self.any(table.kept[rows]), -1.0, 1.0)[..., None, None]
         block = sign * T[n[..., None], m[:, :, None], m[:, None]]
         block = block * w[..., None] * w[..., None, :] + torch.diag_embed(1 - w)
         v = (T[n, m, -1] * w)[..., None]
