@@ -16,11 +16,10 @@ from mindist import (
     storage,
     watch,
 )
-from mindist.entries.completion import completed
 from mindist.entries.conditionals import LocalGaussian, Table
-from mindist.entries.grouping import correlated_windows
+from mindist.entries.fitting import correlated_windows
 from mindist.entries.neighbours import Bank
-from mindist.entries.search import Groups
+from mindist.entries.search import Groups, completed
 
 D, NOISE = 8, 0.3
 LOADINGS = torch.tensor([[1.0] * D, [math.cos(i) for i in range(D)]], dtype=torch.float64)

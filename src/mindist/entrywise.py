@@ -3,8 +3,8 @@ r"""One observed vector of which entries are wrong or missing: the sibling of `M
 .. math:: p_{\mathrm{robust}}(\theta \mid y) = \tfrac1J \textstyle\sum_j p(\theta \mid x^{j}),
     \qquad x^{j} \sim p(x \mid y_{K_j}), \quad K_j \sim \exp(-Q(K) / 2) ,
 
-where K are the entries to believe (`mindist.entries.search`) and the others are drawn given them
-(`mindist.entries.completion`). Where p is right on simulations and only entries outside K are
+where K are the entries to believe and the others are drawn given them (`mindist.entries.search`).
+Where p is right on simulations and only entries outside K are
 wrong, the average is right too: :math:`p(\theta \mid y_K) = \int p(\theta \mid x) p(x \mid y_K)`.
 """
 
@@ -20,8 +20,7 @@ from torch import Tensor
 
 from mindist import checks, storage
 from mindist.entries import CHAINS, Knowledge, completed, learn
-from mindist.entries.grouping import correlated_windows, labels_of
-from mindist.entries.search import Found
+from mindist.entries.fitting import correlated_windows, labels_of
 from mindist.protocols import Array
 from mindist.result import Completion, EntryDetection, EntryStatus
 from mindist.schema import Record, pack
@@ -101,10 +100,8 @@ class Entrywise:
         generator = torch.Generator().manual_seed(self.seed)
         most = max(LEAST_SIMULATIONS, MOST_NUMBERS // event.numel())
         flat = flat[torch.randperm(len(flat), generator=generator)[:most]]
-        if isinstance(self.groups, str):
-            labels = correlated_windows(flat, event)
-        else:
-            labels = labels_of(self.groups, event)
+        auto = isinstance(self.groups, str)
+        labels = correlated_windows(flat, event) if auto else labels_of(self.groups, event)
         self._keep(event, data.dtype, learn(flat, labels, self.alpha, self.seed))
         return self
 
@@ -208,14 +205,12 @@ class Seen:
             then = "Entries that were not observed are NaN, not left out."
             raise checks.wrong("x", said, f"shape {tuple(x.shape)}", then)
         self.x = (x[None] if self.single else x).to(entrywise.dtype)
-        flat, bank = self.x.flatten(1), self.knowledge.search.bank
-        noise = self._noise(errors, x).to(torch.float64) / bank.scale.square()
+        flat, search = self.x.flatten(1), self.knowledge.search
+        noise = self._noise(errors, x).to(torch.float64) / search.bank.scale.square()
         self.observed = torch.isfinite(flat) & torch.isfinite(noise)
         self.noise = torch.where(self.observed, noise, 0.0)
-        self.y = torch.where(self.observed, bank.units(flat), 0.0)
+        self.y = torch.where(self.observed, search.bank.units(flat), 0.0)
         self.infinite = torch.isinf(flat)
-        search = self.knowledge.search
-        self.found: Found
         self.found, self.chains = search(self.y, self.observed, self.noise)
 
     def _noise(self, errors: Array | None, x: Tensor) -> Tensor:
@@ -236,8 +231,8 @@ class Seen:
     def facts(self, entrywise: Entrywise) -> dict[str, Any]:
         """Return what `EntryDetection` says."""
         found, bank, shape = self.found, self.knowledge.search.bank, self.x.shape
-        p_value = self.knowledge.p_value(found.statistic)
-        p_value = torch.where(self.infinite.any(1), self.knowledge.least, p_value)
+        statistic = torch.where(self.infinite.any(1), torch.inf, found.statistic)
+        p_value = self.knowledge.p_value(statistic)
         mean = (self.y - found.residual) * bank.scale + bank.centre
         spread = found.variance.clamp(min=0).sqrt() * bank.scale
         return {
@@ -251,7 +246,7 @@ class Seen:
 
     def complete(self, entrywise: Entrywise, facts: dict[str, Any]) -> dict[str, Any]:
         """Return what `Completion` says beyond that."""
-        strange, search = facts["misspecified"], self.knowledge.search
+        strange, search, shape = facts["misspecified"], self.knowledge.search, self.x.shape
         sets = self.observed[:, None].repeat(1, CHAINS, 1)
         rows = strange.nonzero()[:, 0]
         if len(rows):
@@ -271,7 +266,6 @@ class Seen:
         score = torch.where(self.infinite, 1.0, aside).to(flat.dtype)
         adapted = torch.zeros(len(flat), dtype=torch.bool)
         adapted[todo] = True
-        shape = self.x.shape
         return {
             "outlier_score": score.view(shape),
             "outliers": (score > 0.5).view(shape),
@@ -282,8 +276,8 @@ class Seen:
 
     def _status(self, strange: Tensor, adapted: Tensor, wrong: Tensor) -> Iterator[EntryStatus]:
         """Yield the status of each vector."""
-        search = self.knowledge.search
-        left = (self.found.score * self.found.kept).amax(1) > search.limit  # too many are strange
+        # Believed although strange: too many are.
+        left = (self.found.score * self.found.kept).amax(1) > self.knowledge.search.limit
         columns = (strange, adapted, wrong.any(1), left, self.observed.any(1))
         for odd, drawn, some, more, seen in zip(*(c.tolist() for c in columns), strict=True):
             if not seen:

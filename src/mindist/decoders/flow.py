@@ -34,6 +34,7 @@ from mindist.protocols import FeatureMap
 from mindist.schema import UNSTORED, Record
 
 NUM_DRAWS = 512  # the squared error of mu(s) from its draws is below 1/512, calibrated as noise
+NUM_FRESH = 128  # of a random objective, drawn anew at every step
 
 
 @dataclass(eq=False, repr=False)
@@ -167,10 +168,10 @@ class FlowDecoder:
         blocks = (self._push(draws, block) for block in s.split(256))  # 256 x 512 draws at once
         return torch.cat([self.features.mean(x) for x in blocks]).double()
 
-    def resampled(self, s: Tensor, generator: torch.Generator, num_draws: int = 128) -> Tensor:
+    def resampled(self, s: Tensor, generator: torch.Generator) -> Tensor:
         """Return mean embeddings `(B, K)`, float64, of fresh draws; differentiable in `s`."""
         # The same draws for all datasets: a dataset's result does not depend on its batch.
-        size = (num_draws, 1, self.draws.shape[1])
+        size = (NUM_FRESH, 1, self.draws.shape[1])
         draws = torch.randn(size, generator=generator, dtype=torch.float32).to(s.device)
         return self.features(self._push(draws, s)).mean(1).double()
 
@@ -181,9 +182,7 @@ class FlowDecoder:
         log_prob: Tensor = flow.log_prob((residual / self.scale).float().transpose(0, 1)).T.double()
         return log_prob - self.scale.log().sum()
 
-    def basis(self, s: Tensor) -> Tensor:
-        """Return the decoded mean embedding itself."""
-        return self(s)
+    basis = __call__
 
     def basis_and_jacobian(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Return the decoded mean embedding `(B, K)` and its derivative `(B, K, d_s)`."""

@@ -14,14 +14,13 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from mindist.decoders.ridge import Standardiser
-from mindist.protocols import FeatureMap
 from mindist.schema import INLINE, UNSTORED
 
 if TYPE_CHECKING:
@@ -99,17 +98,8 @@ class MLPDecoder:
     bias1: Annotated[Tensor, "H"] = field(init=False)
     standardise: Annotated[Standardiser, INLINE] = field(init=False)
 
-    def fit(
-        self,
-        s: Tensor,
-        z_bar: Tensor,
-        *,
-        generator: torch.Generator,
-        x: Tensor | None = None,
-        features: FeatureMap | None = None,
-    ) -> MLPDecoder:
+    def fit(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator, **_: Any) -> MLPDecoder:
         """Fit to summaries `(M, d_s)` and mean embeddings `(M, K)`; `x`, `features` are unused."""
-        del x, features
         self.standardise = Standardiser.of(s)
         inputs, targets = self.standardise(s.double()).float(), z_bar.float()
         order = torch.randperm(len(s), generator=generator).to(s.device)

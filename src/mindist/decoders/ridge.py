@@ -28,13 +28,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.protocols import FeatureMap
 from mindist.schema import INLINE
 
 ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
@@ -44,22 +43,20 @@ ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
 class Standardiser:
     """Subtract the mean and divide by the standard deviation, element by element.
 
-    Arguments:
-        centre: Means `(D,)`, float64.
-        scale: Standard deviations `(D,)`, float64; infinite where an element does not vary, so that
-            it is mapped to 0 whatever its value and has no slope for a search to follow.
+    The latter is infinite where an element does not vary, so that it is mapped to 0 whatever its
+    value and has no slope for a search to follow.
     """
 
     centre: Annotated[Tensor, "d"]
     scale: Annotated[Tensor, "any d"]
 
     @classmethod
-    def of(cls, values: Tensor, *, constant: float = float("inf")) -> Standardiser:
+    def of(cls, values: Tensor) -> Standardiser:
         """Standardise to the mean and spread of `values`, `(M, D)`."""
         values = values.double()
         centre, scale = values.mean(dim=0), values.std(dim=0, unbiased=False)
         varies = scale > ROUNDING * centre.abs()
-        return cls(centre, torch.where(varies, scale, constant))
+        return cls(centre, torch.where(varies, scale, torch.inf))
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return standardised values, in the precision of the input."""
@@ -73,24 +70,14 @@ SINGLE_ROWS = 512
 
 @dataclass
 class Sums:
-    """Sums over simulations, float64, of rows of a basis, of targets and of their products.
-
-    Arguments:
-        count: M, how many.
-        h: Sum of the rows `(P,)`.
-        upper: Sum of their outer products `(P, P)`, of which the diagonal and what is above it is
-            kept: half of the off-diagonal part is never computed.
-        z: Sum of the targets `(K,)`.
-        cross: Sum of the outer products of row and target `(P, K)`.
-        squared: Sum of the squared lengths of the targets.
-    """
+    """Sums over simulations, float64, of rows of a basis, of targets and of their products."""
 
     count: int
-    h: Tensor
-    upper: Tensor
-    z: Tensor
-    cross: Tensor
-    squared: Tensor
+    h: Tensor  # rows (P,)
+    upper: Tensor  # their outer products (P, P): the diagonal and what is above it, half computed
+    z: Tensor  # targets (K,)
+    cross: Tensor  # outer products of row and target (P, K)
+    squared: Tensor  # squared lengths of the targets
 
     @classmethod
     def empty(cls, size: int, width: int, device: torch.device) -> Sums:
@@ -195,16 +182,9 @@ class RidgeDecoder:
         self.length_scales, self.ridges = tuple(self.length_scales), tuple(self.ridges)
 
     def fit(
-        self,
-        s: Tensor,
-        z_bar: Tensor,
-        *,
-        generator: torch.Generator,
-        x: Tensor | None = None,
-        features: FeatureMap | None = None,
+        self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator, **_: Any
     ) -> RidgeDecoder:
         """Fit to summaries `(M, d_s)` and mean embeddings `(M, K)`; `x`, `features` are unused."""
-        del x, features
         return self.begin(s, z_bar, generator=generator).finish()
 
     def begin(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator) -> RidgeDecoder:
@@ -277,13 +257,14 @@ class RidgeDecoder:
 
     def basis(self, s: Tensor) -> Tensor:
         """h(s), `(B, P)`."""
-        phase = self.standardise(s) @ self.frequency.to(s.dtype) + self.phase.to(s.dtype)
-        return phase.cos() * math.sqrt(2 / len(self.phase))
+        return self._phase(s).cos() * math.sqrt(2 / len(self.phase))
+
+    def _phase(self, s: Tensor) -> Tensor:
+        return self.standardise(s) @ self.frequency.to(s.dtype) + self.phase.to(s.dtype)
 
     def basis_and_jacobian(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """h(s), `(B, P)`, and its derivative `(B, P, d_s)`."""
-        phase = self.standardise(s) @ self.frequency.to(s.dtype) + self.phase.to(s.dtype)
-        amplitude = math.sqrt(2 / len(self.phase))
+        phase, amplitude = self._phase(s), math.sqrt(2 / len(self.phase))
         slope = (self.frequency / self.standardise.scale[:, None]).T.to(s.dtype)
         return amplitude * phase.cos(), -amplitude * phase.sin()[..., None] * slope
 

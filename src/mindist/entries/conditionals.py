@@ -53,11 +53,7 @@ class LocalGaussian:
 class Table:
     """The swept table of a batch, which believes `kept` entries `(B, D)` and can change its mind.
 
-    Arguments:
-        local: The local Gaussians.
-        y: Vectors `(B, D)` in standard units; what entries outside `kept` hold must be finite.
-        kept: The entries to believe.
-        noise: Variance of each entry beyond the simulations', `(B, D)`.
+    All of `y`, `(B, D)` in standard units, must be finite; `noise` is variance beyond simulations'.
     """
 
     def __init__(self, local: LocalGaussian, y: Tensor, kept: Tensor, noise: Tensor) -> None:

@@ -27,17 +27,11 @@ TRIMMED = 0.6  # share of the entries that a start believes
 
 @dataclass(frozen=True)
 class Bank:
-    """Simulated vectors `(M, D)` in standard units, entry by entry.
-
-    Arguments:
-        z: The vectors, float32.
-        centre: Of each entry, `(D,)`.
-        scale: Of each entry, `(D,)`; 1 for an entry that never varies.
-    """
+    """Simulated vectors in standard units, entry by entry, float32."""
 
     z: Annotated[Tensor, "M D"]
     centre: Annotated[Tensor, "D"]
-    scale: Annotated[Tensor, "D"]
+    scale: Annotated[Tensor, "D"]  # 1 for an entry that never varies
     squares: Annotated[Tensor | None, UNSTORED] = None
 
     @classmethod
@@ -54,10 +48,6 @@ class Bank:
         low, high = self.z.aminmax(dim=0)
         object.__setattr__(self, "_range", (low.double() - MARGIN, high.double() + MARGIN))
 
-    def vectors(self, num: int) -> Tensor:
-        """Return the first simulations `(num, D)` in the units of the data."""
-        return self.z[:num].double() * self.scale + self.centre
-
     def units(self, x: Tensor) -> Tensor:
         """Return vectors `(B, D)` in standard units, as float64."""
         return (x.double() - self.centre) / self.scale
@@ -69,25 +59,20 @@ class Bank:
     def nearest(self, y: Tensor, believed: Tensor, k: int, skip: int = 0) -> Tensor:
         """Return the k nearest simulations `(B, k)`, nearest first, by the entries believed.
 
-        Arguments:
-            y: Vectors `(B, D)` in standard units, finite.
-            believed: Which entries count, `(B, D)`.
-            k: How many.
-            skip: How many of the nearest to leave out: 1 for vectors of the bank itself.
+        The nearest `skip` are left out: 1 for vectors of the bank itself.
         """
         w = believed.to(self.z)
         wy = w * self.clipped(y).to(self.z)
         found = []
-        for rows in torch.arange(len(y)).split(
-            max(1, BLOCK // max(len(self.z), 2 * k * y.shape[1]))
-        ):
+        size = max(1, BLOCK // max(len(self.z), 2 * k * y.shape[1]))
+        for rows in torch.arange(len(y)).split(size):
             distance = w[rows] @ self.squares.T - 2 * wy[rows] @ self.z.T  # type: ignore[union-attr]
             near = distance.topk(min(len(self.z), k + skip + k // 4 + 8), 1, largest=False).indices
             # Once more without cancellation, so that a vector's neighbours do not depend on others.
             off = (self.z[near] - self.clipped(y[rows]).to(w)[:, None]) * w[rows, None]
             order = off.square().sum(2).topk(k + skip, 1, largest=False).indices[:, skip:]
             found.append(near.gather(1, order))
-        return torch.cat(found) if found else torch.empty(0, k, dtype=torch.long)
+        return torch.cat(found)
 
     def starts(self, y: Tensor, observed: Tensor, num: int) -> Tensor:
         """Return sets of entries to begin with, `(B, num, D)`: those near to one simulation each.

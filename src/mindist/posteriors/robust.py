@@ -459,7 +459,8 @@ def example_summary(mds: Any) -> Tensor | None:
     """Return one simulated summary `(1, d_s)`, or None before the fit."""
     fitted = getattr(mds, "fitted_", None)
     if isinstance(mds, Entrywise) and fitted is not None:
-        return fitted.search.bank.vectors(1).float()
+        bank = fitted.search.bank
+        return (bank.z[:1] * bank.scale + bank.centre).float()
     return None if fitted is None else fitted.summarise(fitted.probe)[:1].float()
 
 

@@ -53,19 +53,12 @@ class _Batch:
 
 
 def damped_step(A: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the damped step and the decrease of the objective that it predicts.
+    r"""Return the damped step `(n, d)` and the decrease of the objective that it predicts, `(n,)`.
 
     Normal equations are safe here: they are solved in float64, scaled to a unit diagonal, so
     that the condition number of the damped matrix is at most :math:`d (1 + \lambda) / \lambda`
-    and a rank-deficient Jacobian still gives a finite descent step.
-
-    Arguments:
-        A: `(n, d, d)`, positive semidefinite, such as :math:`J^\top J`.
-        g: Half the gradient `(n, d)`, such as :math:`J^\top r`.
-        damping: :math:`\lambda`, `(n,)`.
-
-    Returns:
-        :math:`\delta`, `(n, d)`, and :math:`\delta^\top (\lambda D \delta - g)`, `(n,)`.
+    and a rank-deficient Jacobian still gives a finite descent step. The decrease that the step
+    :math:`\delta` predicts is :math:`\delta^\top (\lambda D \delta - g)`.
     """
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     scale = diagonal.clamp(min=torch.finfo(A.dtype).tiny).rsqrt()
