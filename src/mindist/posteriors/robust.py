@@ -150,24 +150,11 @@ class RobustPosterior:
         around = self.queries.checked(found.completed.flatten(2).flatten(0, 1))
         around = around.view(len(found), -1, around.shape[1])
         adapted = found.adapted.to(around.device)
-        s = torch.where(adapted[:, None], around.mean(1), around[:, 0])
-        return (
-            Conditions.certain(s) if self._uncertainty is False else Conditions(s, adapted, around)
-        )
+        s, sure = torch.where(adapted[:, None], around.mean(1), around[:, 0]), self._uncertainty
+        return Conditions.certain(s) if sure is False else Conditions(s, adapted, around)
 
     def sample(
-        self,
-        sample_shape: Sequence[int] = (),
-        x: Array | None = None,
-        *,
-        seed: int | None = None,
-        reject_outside_prior: bool = True,
-        max_sampling_batch_size: int = 10_000,
-        max_sampling_time: float | None = None,
-        return_partial_on_timeout: bool = False,
-        show_progress_bars: bool = False,
-        nearest_if_none: bool = True,
-        **options: Any,
+        self, sample_shape: Sequence[int] = (), x: Array | None = None, **options: Any
     ) -> Tensor:
         """Draw from the posterior of one dataset.
 
@@ -188,16 +175,7 @@ class RobustPosterior:
         Returns:
             Samples `(*sample_shape, d_theta)`; with a warning, `(k, d_theta)` if only k were found.
         """
-        options |= {
-            "reject_outside_prior": reject_outside_prior,
-            "max_sampling_batch_size": max_sampling_batch_size,
-            "max_sampling_time": max_sampling_time,
-            "return_partial_on_timeout": return_partial_on_timeout,
-            "show_progress_bars": show_progress_bars,
-            "nearest_if_none": nearest_if_none,
-        }
-        one = self._one_dataset(x)
-        return self.sample_batched(sample_shape, one, seed=seed, **options).squeeze(-2)
+        return self.sample_batched(sample_shape, self._one_dataset(x), **options).squeeze(-2)
 
     def sample_batched(
         self,
@@ -465,9 +443,7 @@ def example_summary(mds: Any) -> Tensor | None:
 
 
 def axes(mds: Any) -> int:
-    """Return how many axes one observed dataset has: an axis of observations, or none, and those of
-    an event.
-    """
+    """Return how many axes one dataset has: that of observations, if any, and an event's."""
     return len(mds.event_shape) + (not isinstance(mds, Entrywise))
 
 

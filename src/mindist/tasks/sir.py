@@ -129,7 +129,6 @@ class SIRTask(Task):
     steps_per_day: int = 1
 
     name: ClassVar[str] = "sir"
-    dim_theta: ClassVar[int] = 2
     dim_summary: ClassVar[int] = 6
     num_simulations: ClassVar[int] = 10_000
     card: ClassVar[str] = """\
