@@ -14,7 +14,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,14 +23,11 @@ from tqdm.auto import tqdm
 from mindist.decoders.ridge import Standardiser
 from mindist.schema import INLINE, UNSTORED
 
-if TYPE_CHECKING:
-    from mindist.decoders.flow import FlowDecoder
-
 HELD_OUT = 0.1
 
 
 def train(
-    decoder: MLPDecoder | FlowDecoder,
+    decoder: Any,
     network: nn.Module,
     loss: Callable[[Tensor], Tensor],
     rows: Tensor,

@@ -55,12 +55,9 @@ RULES = "a positive number, 'median', or a multiple such as '0.5 median'"
 
 
 def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Tensor:
-    r"""Return the Gram matrix of the Gaussian kernel, or of a sum of Gaussian kernels.
+    """Return the Gram matrix `(*, n, m)` of a Gaussian kernel between `(*, n, D)` and `(*, m, D)`.
 
-    Arguments:
-        x: Points `(*, n, D)`.
-        y: Points `(*, m, D)`; kernel values are `(*, n, m)`.
-        bandwidth: The standard deviation :math:`\sigma` of the kernel, or several.
+    Several bandwidths, each the standard deviation of a kernel, give the sum of these kernels.
 
     Example:
         >>> gaussian_kernel(torch.zeros(1, 2), torch.ones(1, 2), bandwidth=(1.0, 1.0))
@@ -119,9 +116,8 @@ def _kernel_sum(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Ten
 def squared_distances(x: Tensor, y: Tensor, unit: float) -> Tensor:
     r"""Return squared distances `(*, n, m)` between points `(*, n, D)` and `(*, m, D)`, float64.
 
-    As :math:`\|x\|^2 + \|y\|^2 - 2 x^\top y` about the mean of y, a matrix product and ten times
-    faster in many dimensions, but only where no point is so far that the rounding of its square
-    matters next to `unit` squared.
+    As :math:`\|x\|^2 + \|y\|^2 - 2 x^\top y` about the mean of y, ten times faster in many
+    dimensions, where no point is so far that rounding of its square matters next to `unit` squared.
     """
     x, y = x.double(), y.double()
     centre = y.detach().mean(-2, keepdim=True)
@@ -142,13 +138,9 @@ def _several(bandwidth: float | Sequence[float]) -> tuple[float, ...]:
 
 
 def median_distance(x: Tensor, generator: torch.Generator) -> float:
-    """Return the median pairwise distance of at most 2,000 observations pooled over datasets.
+    """Return the median distance of 2,000 random observations of datasets `(M, N, *event)`.
 
     It is 0 where most observations coincide.
-
-    Arguments:
-        x: Simulated datasets `(M, N, *event)`.
-        generator: Chooses the observations, evenly over datasets.
 
     Example:
         >>> x = torch.tensor([[[0.0], [3.0]]])
@@ -173,12 +165,9 @@ def power_of_two(size: float) -> float:
 
 
 def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -> float:
-    """Return the bandwidth that a rule gives on simulated datasets.
+    """Return the bandwidth that a rule gives on simulated datasets `(M, N, *event)`.
 
-    Arguments:
-        rule: A positive number, `"median"`, or a multiple such as `"0.5 median"`.
-        x: Simulated datasets `(M, N, *event)`.
-        generator: Chooses the subsample.
+    The rule is a positive number, `"median"`, or a multiple such as `"0.5 median"`.
 
     Example:
         >>> x = torch.tensor([[[0.0], [3.0]]])
@@ -271,13 +260,12 @@ class FourierFeatures:
         `SOBOL_DIMENSIONS`, `"orthogonal"` ones, which any dimension has, in more.
         """
         shape = (math.prod(event_shape), num_features // 2)
-        many = shape[0] > SOBOL_DIMENSIONS
-        if frequencies == "orthogonal" or (frequencies == "sobol" and many):
-            normal = _orthogonal_normal(*shape, generator)
-        elif frequencies == "sobol":
+        if frequencies == "random":
+            normal = torch.randn(shape, dtype=torch.float64, generator=generator)
+        elif frequencies == "sobol" and shape[0] <= SOBOL_DIMENSIONS:
             normal = _sobol_normal(*shape, generator)
         else:
-            normal = torch.randn(shape, dtype=torch.float64, generator=generator)
+            normal = _orthogonal_normal(*shape, generator)
         return cls(normal / bandwidth, torch.Size(event_shape), bandwidth)
 
     @property
@@ -286,10 +274,7 @@ class FourierFeatures:
         return 2 * self.weight.shape[1]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return features `(..., K)` of observations `(..., *event)`.
-
-        Differentiable; faster inside `torch.no_grad()`.
-        """
+        """Return features `(..., K)` of observations `(..., *event)`; faster without gradients."""
         batch_shape = x.shape[: x.dim() - len(self.event_shape)]
         rows = x.reshape(batch_shape.numel(), len(self.weight))
         weight = self.weight.to(x.dtype)
@@ -309,8 +294,7 @@ class FourierFeatures:
     def mean(self, x: Tensor) -> Tensor:
         """Return mean embeddings `(B, K)` of datasets `(B, N, *event)`.
 
-        Cache-sized blocks of observations are embedded and summed, on as many threads as torch
-        has; beyond input and output this takes a few MB for each thread, whatever B and N are.
+        Beyond input and output this takes a few MB for each of torch's threads.
         """
         (num, num_obs), weight = x.shape[:2], self.weight.to(x.dtype)
         half, rows = weight.shape[1], self._block_rows(x)
@@ -373,11 +357,7 @@ def _sobol_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
 
 
 def _orthogonal_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
-    """Normal vectors `(dim, num)`, orthogonal within each block of `dim`.
-
-    A block is uniform among orthogonal ones (the Q of a normal matrix, its signs fixed), and each
-    column has the length of an independent normal vector.
-    """
+    """Normal vectors `(dim, num)`, orthogonal within each block of `dim`, with normal lengths."""
     normal = torch.randn(dim, num, dtype=torch.float64, generator=generator)
     factors = [torch.linalg.qr(block) for block in normal.split(dim, dim=1)]
     lengths = torch.randn(dim, num, dtype=torch.float64, generator=generator).norm(dim=0)

@@ -16,7 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,9 +27,6 @@ from mindist.features.kernel import power_of_two
 from mindist.protocols import State
 from mindist.schema import INLINE, UNSTORED, Record, pack
 from mindist.storage import damaged
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 BLOCK_ROWS = 1_024  # observations mapped at once for their range: 64 MB of 128 x 128 images
 MAX_OBSERVATIONS = 5_000  # for medians
@@ -115,10 +112,10 @@ class Representation(ABC):
     def _map(self, rows: Tensor) -> Tensor:
         """Map flattened observations to vectors `(n, D)`, not yet clamped."""
 
-    def _bounded(self, rows: Tensor) -> Self:
-        """Return the same map with bounds from flattened simulated observations."""
+    def _range(self, rows: Tensor) -> Range:
+        """Return the bounds that flattened simulated observations give."""
         ends = [torch.stack(torch.aminmax(self._map(r), dim=0)) for r in rows.split(BLOCK_ROWS)]
-        return replace(self, bounds=Range.of(torch.cat(ends)))
+        return Range.of(torch.cat(ends))
 
 
 class StoredRepresentation(Representation):
@@ -126,11 +123,11 @@ class StoredRepresentation(Representation):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, x: Tensor) -> Self:
+    def of(cls, x: Tensor) -> Representation:
         """Fit to simulated datasets `(M, N, *event)`."""
-        event_shape = x.shape[2:]
-        rows = x.reshape(-1, event_shape.numel())
-        return cls(event_shape, UNLIMITED, **cls._fit(rows, event_shape))._bounded(rows)
+        rows, event = x.reshape(-1, x.shape[2:].numel()), x.shape[2:]
+        made = cls(event, UNLIMITED, **cls._fit(rows, event))
+        return replace(made, bounds=made._range(rows))
 
     @staticmethod
     def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
@@ -298,7 +295,7 @@ class Encoded(Representation):
                     "simulated observations. Put a network with batch normalisation or dropout "
                     "into eval mode; make a random function deterministic."
                 )
-        encoded = encoded._bounded(rows)
+        encoded = replace(encoded, bounds=encoded._range(rows))
         if not torch.isfinite(encoded.bounds.lo).all():
             said = "a function that is finite on simulated observations"
             then = "Look for a logarithm of 0 or a ratio to 0 in it."
@@ -347,11 +344,9 @@ REPRESENTATIONS: dict[str, type[StoredRepresentation]] = {
 
 
 def make_representation(rule: str | Callable[[Any], Any], x: Tensor) -> Representation:
-    """Fit the representation that a rule names to simulated datasets.
+    """Fit to simulated datasets `(M, N, *event)` the representation that a rule names.
 
-    Arguments:
-        rule: A name of `REPRESENTATIONS`, a function for `Encoded`, or a fitted representation.
-        x: Simulated datasets `(M, N, *event)`.
+    The rule is a name of `REPRESENTATIONS`, a function for `Encoded`, or a fitted representation.
 
     Example:
         >>> x = torch.tensor([[0.0, 2.0]])
@@ -369,10 +364,7 @@ def make_representation(rule: str | Callable[[Any], Any], x: Tensor) -> Represen
 def read_representation(
     record: Record, size: int, function: Callable[[Any], Any] | None = None
 ) -> Representation | None:
-    """Rebuild a representation of length `size` from its `state` in the record of an embedding.
-
-    None if there is none. `function` is that of an `Encoded`, because functions are not stored.
-    """
+    """Rebuild the representation of length `size`, if any; a `function` is given, never stored."""
     own = record.part("representation", D=size) if "representation" in record else None
     name = own.word("name", (*REPRESENTATIONS, Encoded.name)) if own else "raw"
     if name != Encoded.name and function is not None:
@@ -380,12 +372,12 @@ def read_representation(
         raise checks.wrong("representation", said, repr(function), "Leave it out.")
     if own is None:
         return None
-    event_shape = own.shape("event_shape")
     made: Representation
     if name != Encoded.name:
         made = own.read(REPRESENTATIONS[name])
     elif callable(function):
-        made = Encoded(event_shape, own.read(Range), function, own.flag("numpy"))
+        shape = own.shape("event_shape")
+        made = Encoded(shape, own.read(Range), function, own.flag("numpy"))
     else:
         then = "Functions are not stored: pass it to load as representation=."
         said = "the function that this estimator was fitted with"

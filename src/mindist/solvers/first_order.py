@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mindist.solvers.solution import Objective, Solution, SolverStatus
+from mindist.solvers.newton import Objective, Solution, SolverStatus
 
 
 def gradient_descent(

@@ -18,11 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 
 import torch
 from torch import Tensor
 
-from mindist.solvers.solution import Solution, SolverStatus
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""`objective(s, problem)`: values `(n,)` at points `(n, d)` of the problems numbered `(n,)`."""
 
 Quadratic = tuple[Tensor, Tensor, Tensor]
 """F `(n,)`, A `(n, d, d)` and g `(n, d)`: a quadratic model of the objective at n points."""
@@ -34,6 +36,57 @@ INITIAL_DAMPING = 1e-3  # Nielsen's tau for starts that are good approximations
 MAX_DAMPING = 1e16  # beyond it a step is below the rounding of s
 # A predicted decrease below this share of F is lost in float64 rounding of F itself.
 NEGLIGIBLE = 1e-15
+
+
+class SolverStatus(IntEnum):
+    """How the search for one problem ended.
+
+    Example:
+        >>> SolverStatus.STALLED.name, SolverStatus(0).message[:9]
+        ('STALLED', 'converged')
+    """
+
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    STALLED = 2
+    NONFINITE = 3
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        return (
+            "converged: no step would lower the objective any further",
+            "stopped at the largest allowed number of iterations; the objective was still falling",
+            "stalled: no step along the search direction lowered the objective",
+            "the objective is not finite at the start; the start was returned",
+        )[self]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The end of a batched search.
+
+    Arguments:
+        value: The best point found for each problem, `(n, d)`.
+        objective: The objective there, `(n,)`; never above the objective at the start.
+        status: A `SolverStatus` code for each problem, `(n,)`.
+        iterations: Iterations spent on each problem, `(n,)`.
+
+    Example:
+        >>> solution = Solution(*torch.tensor([[[1.0]], [[0.1]], [[0.0]], [[3.0]]])[:, 0])
+        >>> solution.messages[0][:9]
+        'converged'
+    """
+
+    value: Tensor
+    objective: Tensor
+    status: Tensor
+    iterations: Tensor
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """One sentence for each problem."""
+        return tuple(SolverStatus(int(code)).message for code in self.status)
 
 
 @dataclass
