@@ -4,8 +4,8 @@ r"""One observed vector of which entries are wrong or missing: the sibling of `M
     \qquad x^{j} \sim p(x \mid y_{K_j}), \quad K_j \sim \exp(-Q(K) / 2) ,
 
 where K are the entries to believe and the others are drawn given them (`mindist.entries.search`).
-Where p is right on simulations and only entries outside K are
-wrong, the average is right too: :math:`p(\theta \mid y_K) = \int p(\theta \mid x) p(x \mid y_K)`.
+Where p is right on simulations and only entries outside K are wrong, the average is right too:
+:math:`p(\theta \mid y_K) = \int p(\theta \mid x) p(x \mid y_K)`.
 """
 
 from __future__ import annotations
@@ -79,11 +79,7 @@ class Entrywise:
         self._alpha = checks.number(value, "alpha", said, lambda a: 0 < a < 1, "The usual is 0.05.")
 
     def fit(self, x: Array) -> Entrywise:
-        """Learn from simulated vectors how entries depend on each other; return self.
-
-        Arguments:
-            x: Simulated vectors `(M, *event)`, those that the posterior was trained on, or others.
-        """
+        """Learn from simulated vectors `(M, *event)` how entries hang together; return self."""
         data = checks.as_tensor(x, "x").detach().cpu()
         if data.dim() < 2 or len(data) < LEAST_SIMULATIONS or not data[0].numel():
             said = f"at least {LEAST_SIMULATIONS} simulated vectors (M, *event)"
@@ -109,12 +105,10 @@ class Entrywise:
         self.event_shape, self.dtype, self.fitted_ = event, dtype, knowledge
 
     def detect(self, x: Array, *, errors: Array | None = None) -> EntryDetection:
-        """Test whether observed vectors could have come from the simulator.
+        """Test whether one vector `(*event)` or a batch `(B, *event)` could have been simulated.
 
-        Arguments:
-            x: One vector `(*event)` or a batch `(B, *event)`; NaN is a missing entry.
-            errors: Standard deviation of noise that entries have beyond the simulations', of a
-                shape that broadcasts to that of `x`; by default none.
+        NaN is a missing entry. `errors` are standard deviations of noise that entries have beyond
+        the simulations', of a shape that broadcasts to that of `x`; by default none.
         """
         seen = Seen(self, x, errors)
         result = EntryDetection(**seen.facts(self), alpha=self.alpha)
@@ -123,9 +117,7 @@ class Entrywise:
     def adapt(self, x: Array, *, errors: Array | None = None) -> Completion:
         """Detect; set aside entries that simulations do not explain; complete the vectors.
 
-        Arguments:
-            x: One vector `(*event)` or a batch `(B, *event)`; NaN is a missing entry.
-            errors: As for `detect`; the completed vectors are then drawn without that noise.
+        Arguments as for `detect`; completed vectors are drawn without the noise of `errors`.
         """
         seen = Seen(self, x, errors)
         facts = seen.facts(self)

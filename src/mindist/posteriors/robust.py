@@ -156,7 +156,9 @@ class RobustPosterior:
     def sample(
         self, sample_shape: Sequence[int] = (), x: Array | None = None, **options: Any
     ) -> Tensor:
-        """Draw from the posterior of one dataset.
+        """Draw `(*sample_shape, d_theta)` from the posterior of one dataset.
+
+        If only k were found the draws are `(k, d_theta)`, with a warning.
 
         Arguments:
             sample_shape: Shape of the samples to draw.
@@ -171,9 +173,6 @@ class RobustPosterior:
             nearest_if_none: Whether to replace each draw by the nearest of 10,000 draws from the
                 prior, with a warning, where none lies inside its support, rather than raise.
             options: Further keywords of the wrapped posterior's `sample`, such as `steps`.
-
-        Returns:
-            Samples `(*sample_shape, d_theta)`; with a warning, `(k, d_theta)` if only k were found.
         """
         return self.sample_batched(sample_shape, self._one_dataset(x), **options).squeeze(-2)
 
@@ -211,10 +210,10 @@ class RobustPosterior:
         seed: int = 0,
         **options: Any,
     ) -> Tensor:
-        """Return the log-probability of parameters given one dataset; -inf outside the prior.
+        """Return log-probabilities `(*,)` of parameters given one dataset; -inf outside the prior.
 
         Arguments:
-            theta: Parameters `(*, d_theta)`.
+            theta: Parameters `(*, d_theta)`; a single vector counts as one, `(1, d_theta)`.
             x: One dataset `(N, *event)` or `(1, N, *event)`; by default `default_x`.
             norm_posterior: Whether to divide by the posterior's mass inside the prior's support. By
                 default as the wrapped posterior does: sbi's NPE does, its vector fields do not.
@@ -223,9 +222,6 @@ class RobustPosterior:
                 `num_rejection_samples`.
             seed: Seed of that estimate.
             options: Further keywords of the wrapped posterior's `log_prob`, such as `ode_kwargs`.
-
-        Returns:
-            Log-probabilities `(*,)`; `(1,)` for a single parameter vector.
         """
         x = self._one_dataset(x)
         # All of it: importing BayesFlow turns autograd off, and a view then has no gradient.

@@ -98,8 +98,7 @@ def _contours(axes: Any, drawn: Any, colour: str) -> None:
     levels = sorted(np.quantile(density(drawn.T), [1 - mass for mass in MASSES]))
     low, high = drawn.min(0), drawn.max(0)
     margin = 0.15 * (high - low)
-    grid = [np.linspace(a, b, 60) for a, b in zip(low - margin, high + margin, strict=True)]
-    first, second = np.meshgrid(*grid)
+    first, second = np.meshgrid(*np.linspace(low - margin, high + margin, 60).T)
     values = density(np.stack([first.ravel(), second.ravel()])).reshape(first.shape)
     if levels[0] < levels[1]:
         axes.contour(first, second, values, levels=levels, colors=colour, linewidths=1.4)

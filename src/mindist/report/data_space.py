@@ -115,10 +115,9 @@ def _points(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
 
 
 def _series(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> None:
-    odd = {"linewidth": 1.2, "alpha": 0.9, "color": OBSERVED}
-    lines = series_of(x)[:, None]
     usual = {"linewidth": 0.8, "alpha": 0.6, "color": CLOUD}
-    _draw_each(axes, lines, shown, {strange: odd}, usual, mark)
+    odd = {"linewidth": 1.2, "alpha": 0.9, "color": OBSERVED}
+    _draw_each(axes, series_of(x)[:, None], shown, {strange: odd}, usual, mark)
     axes.set(xlabel="place in the series", ylabel="value")
 
 
@@ -139,7 +138,6 @@ def series_of(x: Any) -> Any:
 
 
 def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str) -> None:
-    """Draw some images of each sort, with their index in a corner."""
     images = x.reshape(len(x), -1, *x.shape[-2:]).mean(1)
     rows: dict[str, Any] = {}
     for label, index in reversed(list(shown.items())):
@@ -158,11 +156,7 @@ def _images(axes: Any, x: Any, shown: Mapping[str, Any], strange: str, mark: str
 
 
 def plot_images(axes: Any, rows: Mapping[str, Any]) -> Any:
-    """Draw images side by side, a row for each label, each row in its own scale of greys.
-
-    Arguments:
-        axes: Matplotlib axes.
-        rows: Label -> images `(n, height, width)`, all of the same height and width.
+    """Draw images `(n, height, width)`, a row for each label, each row in its own scale of greys.
 
     Example:
         >>> from mindist.report import new_figure
@@ -192,15 +186,10 @@ def plot_images(axes: Any, rows: Mapping[str, Any]) -> Any:
 
 
 def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tensor, str]]) -> Any:
-    """Draw where the decoder has its mass in the plane, for some summaries.
+    """Draw where the decoder of `mds.fitted_` has its mass in the plane, for some summaries.
 
     Contours at a half and at nine tenths of the largest decoded density, in and around what the
-    axes show already.
-
-    Arguments:
-        axes: Matplotlib axes, of observations `(N, 2)`.
-        fitted: A fitted estimator's parts, `mds.fitted_`.
-        at: Label -> summary `(d_s,)` and colour.
+    axes show already; `at` has label -> summary `(d_s,)` and colour.
 
     Example:
         >>> import mindist

@@ -74,12 +74,7 @@ def plot_summary_pairs(
 ) -> Any:
     """Draw every pair of summaries below the diagonal, and each alone on it.
 
-    Arguments:
-        grid: Matplotlib axes `(d_s, d_s)`, an array.
-        cloud: Simulated summaries `(m, d_s)`.
-        s_obs: Observed summary `(d_s,)`.
-        s_star: Adapted summary `(d_s,)`, or None where nothing was adapted.
-        names: Names of the summaries.
+    `grid` is an array of axes `(d_s, d_s)`; other arguments as of `plot_summary_space`.
 
     Example:
         >>> import torch
@@ -193,12 +188,7 @@ def plot_null_distance(
 
 
 def plot_outlier_scores(axes: Any, outlier_score: Any, outliers: Any) -> Any:
-    """Draw the outlier scores of all observations, from the highest to the lowest.
-
-    Arguments:
-        axes: Matplotlib axes.
-        outlier_score: Scores `(N,)` between 0 and 1.
-        outliers: Which observations are suspicious, `(N,)`.
+    """Draw the outlier scores `(N,)` from the highest to the lowest, those of `outliers` in colour.
 
     Example:
         >>> import torch
@@ -229,10 +219,6 @@ def plot_selftest(axes: Any, found: SelfTest) -> Any:
 
     Errors are relative to clean data, those after adapting in colour: blue is mended, orange not.
 
-    Arguments:
-        axes: Matplotlib axes.
-        found: What `MinimumDistance.selftest` returned.
-
     Example:
         >>> import torch, mindist
         >>> from mindist.report import new_figure
@@ -247,14 +233,11 @@ def plot_selftest(axes: Any, found: SelfTest) -> Any:
     blue_to_orange = LinearSegmentedColormap.from_list("mended", [ADAPTED, "#F4F4F4", OBSERVED])
     axes.imshow(colour, cmap=blue_to_orange, vmin=0, vmax=2, aspect="auto", alpha=0.6)
     for (k, e), value in np.ndenumerate(adapted.numpy()):
-        before, after = (
-            f"{v:.2g}" if v < 100 else f"{v:.0f}" for v in (observed[k, e].item(), value)
-        )
-        text = f"{before} → {after}"
+        errors = (observed[k, e].item(), value)
+        text = " → ".join(f"{v:.2g}" if v < 100 else f"{v:.0f}" for v in errors)
         axes.text(e, k, text, ha="center", va="center", fontsize=9)
     axes.set_xticks(range(len(found.shares)), [f"{share:.0%}" for share in found.shares])
     axes.set_yticks(range(len(found.kinds)), found.kinds)
-    axes.set_xlabel("share of the observations")
-    axes.set_title("Errors, observed → adapted")
+    axes.set(xlabel="share of the observations", title="Errors, observed → adapted")
     axes.grid(False)
     return axes

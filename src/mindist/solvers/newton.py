@@ -144,7 +144,7 @@ def gauss_newton(r: Tensor, J: Tensor) -> Quadratic:
 def damped_newton(
     model: Model, start: Tensor, *, max_iterations: int = 200, tolerance: float = 1e-13
 ) -> Solution:
-    """Minimise F for many problems at once.
+    """Minimise F for many problems at once; the objective returned is that before the last step.
 
     Arguments:
         model: F and its quadratic model at given points of given problems, see `Model`.
@@ -152,9 +152,6 @@ def damped_newton(
         max_iterations: Steps tried for each problem.
         tolerance: A problem has converged when a step is predicted to lower its objective by less
             than this share; the step is taken, and not looked at.
-
-    Returns:
-        A `Solution`, whose objective, that before the last step, is never above that at the start.
 
     Example:
         >>> def cosine(s, problem):
