@@ -8,8 +8,6 @@ Where p is right on simulations and only entries outside K are wrong, the averag
 :math:`p(\theta \mid y_K) = \int p(\theta \mid x) p(x \mid y_K)`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -78,7 +76,7 @@ class Entrywise:
         said = "a level between 0 and 1"
         self._alpha = checks.number(value, "alpha", said, lambda a: 0 < a < 1, "The usual is 0.05.")
 
-    def fit(self, x: Array) -> Entrywise:
+    def fit(self, x: Array) -> "Entrywise":
         """Learn from simulated vectors `(M, *event)` how entries hang together; return self."""
         data = checks.as_tensor(x, "x").detach().cpu()
         if data.dim() < 2 or len(data) < LEAST_SIMULATIONS or not data[0].numel():
@@ -98,11 +96,9 @@ class Entrywise:
         flat = flat[torch.randperm(len(flat), generator=generator)[:most]]
         auto = isinstance(self.groups, str)
         labels = correlated_windows(flat, event) if auto else labels_of(self.groups, event)
-        self._keep(event, data.dtype, learn(flat, labels, self.alpha, self.seed))
+        self.fitted_ = learn(flat, labels, self.alpha, self.seed)
+        self.event_shape, self.dtype = event, data.dtype
         return self
-
-    def _keep(self, event: torch.Size, dtype: torch.dtype, knowledge: Knowledge) -> None:
-        self.event_shape, self.dtype, self.fitted_ = event, dtype, knowledge
 
     def detect(self, x: Array, *, errors: Array | None = None) -> EntryDetection:
         """Test whether one vector `(*event)` or a batch `(B, *event)` could have been simulated.
@@ -137,7 +133,7 @@ class Entrywise:
         storage.write_artefact(path, "Entrywise", config, tensors)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Entrywise:
+    def load(cls, path: str | os.PathLike[str]) -> "Entrywise":
         """Read an estimator that `save` wrote.
 
         Example:
@@ -152,18 +148,17 @@ class Entrywise:
         event = record.shape("event_shape")
         record.axes |= {"D": event.numel(), "G": record.whole("num_groups", 1, event.numel())}
         knowledge = record.read(Knowledge)
-        null = knowledge.null
-        if not knowledge.search.consistent(event.numel()) or (null.diff() < 0).any():
+        if not knowledge.search.consistent(event.numel()) or (knowledge.null.diff() < 0).any():
             why = "groups do not name every entry once, or scales or ranks are out of range"
             raise storage.damaged(record.file, why)
         dtype = getattr(torch, record.word("precision", ("float32", "float64")))
         with record.naming():
             made = cls(alpha=record.get("alpha"), seed=record.get("seed"))
         made.groups = knowledge.search.groups.labels.view(event)
-        made._keep(event, dtype, knowledge)
+        made.event_shape, made.dtype, made.fitted_ = event, dtype, knowledge
         return made
 
-    def to(self, device: str | torch.device) -> Entrywise:
+    def to(self, device: str | torch.device) -> "Entrywise":
         """Return self: it computes on the CPU, whatever the device of the posterior."""
         checks.device(device)
         return self

@@ -19,8 +19,6 @@ the same draws at every call, so that it is deterministic and differentiable in 
 Reference: Durkan et al., Neural Spline Flows, NeurIPS 2019. The flow is zuko's.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any
 
@@ -88,7 +86,7 @@ class FlowDecoder:
         generator: torch.Generator,
         x: Tensor | None = None,
         features: FeatureMap | None = None,
-    ) -> FlowDecoder:
+    ) -> "FlowDecoder":
         """Fit to summaries `(M, d_s)` and observations `(M, n, *event)`."""
         if x is None or not isinstance(features, FourierFeatures):
             raise TypeError(
@@ -194,11 +192,9 @@ class FlowDecoder:
         return self(s.detach()), torch.stack(columns, dim=-1)
 
     @classmethod
-    def restore(cls, record: Record, features: FourierFeatures) -> FlowDecoder:
-        """Read a fitted decoder over the features that were stored with it.
-
-        The network is built before its weights are loaded: it may not be larger than they are.
-        """
+    def restore(cls, record: Record, features: FourierFeatures) -> "FlowDecoder":
+        """Read a fitted decoder over the features that were stored with it."""
+        # The network is built before its weights are loaded: it may not be larger than they are.
         d, D = record.axes["d"], record.axes["D"]
         state = record.under("flow.")
         size = sum(value.numel() for value in state.values())

@@ -8,8 +8,6 @@ network. We take SiLU, because the search differentiates through the network and
 stops second-order steps at its kinks, and 1e-3, Adam's own default.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable
@@ -95,7 +93,9 @@ class MLPDecoder:
     bias1: Annotated[Tensor, "H"] = field(init=False)
     standardise: Annotated[Standardiser, INLINE] = field(init=False)
 
-    def fit(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator, **_: Any) -> MLPDecoder:
+    def fit(
+        self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator, **_: Any
+    ) -> "MLPDecoder":
         """Fit to summaries `(M, d_s)` and mean embeddings `(M, K)`; `x`, `features` are unused."""
         self.standardise = Standardiser.of(s)
         inputs, targets = self.standardise(s.double()).float(), z_bar.float()
@@ -113,14 +113,10 @@ class MLPDecoder:
         self.weight0, self.bias0, self.weight1, self.bias1, self.weight, self.bias = state
         return self
 
-    @property
-    def _layers(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (self.weight0, self.bias0), (self.weight1, self.bias1)
-
     def basis(self, s: Tensor) -> Tensor:
         """Return the second hidden layer, `(B, width)`."""
         h = self.standardise(s)
-        for weight, bias in self._layers:
+        for weight, bias in ((self.weight0, self.bias0), (self.weight1, self.bias1)):
             h = nn.functional.silu(h @ weight.to(s.dtype) + bias.to(s.dtype))
         return h
 
@@ -129,7 +125,7 @@ class MLPDecoder:
         """Return the second hidden layer, `(B, width)`, and its derivative `(B, width, d_s)`."""
         h = self.standardise(s)
         jacobian = torch.diag_embed((1 / self.standardise.scale.to(s.dtype)).expand_as(s))
-        for weight, bias in self._layers:
+        for weight, bias in ((self.weight0, self.bias0), (self.weight1, self.bias1)):
             a = h @ weight.to(s.dtype) + bias.to(s.dtype)
             gate = a.sigmoid()
             h = a * gate

@@ -22,8 +22,6 @@ References:
     Golub, Heath and Wahba, Generalized Cross-Validation, Technometrics 21 (1979).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -41,17 +39,14 @@ ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
 
 @dataclass(frozen=True)
 class Standardiser:
-    """Subtract the mean and divide by the standard deviation, element by element.
-
-    The latter is infinite where an element does not vary, so that it is mapped to 0 whatever its
-    value and has no slope for a search to follow.
-    """
+    """Subtract the mean and divide by the standard deviation, element by element."""
 
     centre: Annotated[Tensor, "d"]
+    # Infinite where an element does not vary: mapped to 0, it has no slope for a search to follow.
     scale: Annotated[Tensor, "any d"]
 
     @classmethod
-    def of(cls, values: Tensor) -> Standardiser:
+    def of(cls, values: Tensor) -> "Standardiser":
         """Standardise to the mean and spread of `values`, `(M, D)`."""
         values = values.double()
         centre, scale = values.mean(dim=0), values.std(dim=0, unbiased=False)
@@ -80,12 +75,12 @@ class Sums:
     squared: Tensor  # squared lengths of the targets
 
     @classmethod
-    def empty(cls, size: int, width: int, device: torch.device) -> Sums:
+    def empty(cls, size: int, width: int, device: torch.device) -> "Sums":
         """No simulations yet, of a basis with P = `size` and targets with K = `width`."""
         zeros = partial(torch.zeros, dtype=torch.float64, device=device)
         return cls(0, zeros(size), zeros(size, size), zeros(width), zeros(size, width), zeros(()))
 
-    def add(self, h: Tensor, z: Tensor) -> Sums:
+    def add(self, h: Tensor, z: Tensor) -> "Sums":
         """Add rows `(n, P)`, float64, with targets `(n, K)` of any precision; return self."""
         half, size = h.shape[1] // 2, len(z) if z.dtype == torch.float64 else SINGLE_ROWS
         left, right = h[:, :half], h[:, half:]
@@ -109,7 +104,7 @@ class Sums:
         mean = self.h / self.count
         return self.full() - torch.outer(self.h, mean), self.cross - torch.outer(mean, self.z)
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: "Sums") -> "Sums":
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Sums(*(one + more for one, more in pairs))
 
@@ -183,11 +178,11 @@ class RidgeDecoder:
 
     def fit(
         self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator, **_: Any
-    ) -> RidgeDecoder:
+    ) -> "RidgeDecoder":
         """Fit to summaries `(M, d_s)` and mean embeddings `(M, K)`; `x`, `features` are unused."""
         return self.begin(s, z_bar, generator=generator).finish()
 
-    def begin(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator) -> RidgeDecoder:
+    def begin(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator) -> "RidgeDecoder":
         """Choose basis and length-scale on some simulations, and begin to sum over them."""
         if len(s) < 2:  # some to learn from, some to judge by
             said = "some hundreds of simulated datasets, 380 to detect at alpha = 0.05"
@@ -234,7 +229,7 @@ class RidgeDecoder:
         h, z = self._origin
         sums.add(self.basis(s.double()) - h, z_bar - z.to(z_bar.dtype))
 
-    def finish(self) -> RidgeDecoder:
+    def finish(self) -> "RidgeDecoder":
         """Choose the ridge, and solve for the weights with all simulations that were added."""
         errors = held_out_errors(self._train, self._test, self.ridges)
         self.ridge = min(errors, key=lambda key: errors[key])

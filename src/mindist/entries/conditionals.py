@@ -19,8 +19,6 @@ entries but itself, whether i is believed or not, and :math:`-T_{dd} = d_K^T P d
 more on i takes it in or out, at the price of one outer product.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +35,7 @@ class LocalGaussian:
     covariance: Tensor
 
     @classmethod
-    def of(cls, points: Tensor, correlation: Tensor, shrinkage: float) -> LocalGaussian:
+    def of(cls, points: Tensor, correlation: Tensor, shrinkage: float) -> "LocalGaussian":
         """Estimate from neighbours `(B, k, D)`; shrink towards a correlation matrix `(D, D)`."""
         points = points.double()
         mean = points.mean(1)
@@ -99,7 +97,7 @@ class Table:
         self.values[rows] = T
         self.kept[rows, entries] = ~self.kept[rows, entries]
 
-    def select(self, rows: Tensor) -> Table:
+    def select(self, rows: Tensor) -> "Table":
         """Return the table of some rows."""
         part = object.__new__(Table)
         part.values, part.kept = self.values[rows], self.kept[rows]

@@ -6,8 +6,6 @@ Held-out simulations then go through the same search as an observed vector: the 
 largest score is t is :math:`(1 + \#\{t_i \ge t\}) / (1 + n)`, exactly uniform on simulations.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -120,9 +118,8 @@ def _widening(search: Search, y: Tensor, seed: int) -> float:
         kept = torch.rand(part.shape, generator=generator) >= LEFT_OUT
         silent = torch.zeros_like(part)
         mean, drawn = completed(search, part, kept[:, None], silent, DRAWN, 1.0, seed)
-        mean = mean[:, 0]
-        spread = (drawn - mean[:, None]).square().mean(1).clamp(min=1e-12)
-        ratio = ((part - mean).square() / spread)[~kept]
+        spread = (drawn - mean).square().mean(1).clamp(min=1e-12)
+        ratio = ((part - mean[:, 0]).square() / spread)[~kept]
         total, num = total + float(ratio.clamp(max=HEAVY).sum()), num + len(ratio)
     # One over the variance of n normal draws about a known mean has expectation n / (n - 2).
     return math.sqrt(total / max(1, num) * (DRAWN - 2) / DRAWN)
@@ -146,9 +143,8 @@ def labels_of(groups: Any, event: torch.Size) -> Tensor:
 def correlated_windows(x: Tensor, event: torch.Size) -> Tensor:
     """Cut vectors into windows, along each axis as long as neighbours are correlated, `(D,)`.
 
-    Entries at a distance h along an axis belong together while they are correlated by more than
-    one half on average over simulations `(M, D)`, beyond what all entries have in common. Windows
-    are halved, the longest axis first, until there are at least eight.
+    Correlation counts beyond what all entries of simulations `(M, D)` have in common. Windows are
+    halved, the longest axis first, until there are at least eight.
     """
     z = x[:SAMPLE].double()
     z = z - z.mean(0)

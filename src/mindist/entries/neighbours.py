@@ -9,8 +9,6 @@ first comes from the trimmed distance, the sum of the smallest 60% of :math:`(x_
 wrong entries of ten cannot spoil it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -35,7 +33,7 @@ class Bank:
     squares: Annotated[Tensor | None, UNSTORED] = None
 
     @classmethod
-    def standardise(cls, x: Tensor) -> Bank:
+    def standardise(cls, x: Tensor) -> "Bank":
         """Build from simulated vectors `(M, D)`."""
         x = x.double()
         centre = x.median(0).values

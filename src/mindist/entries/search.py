@@ -23,8 +23,6 @@ which is exact where simulations are Gaussian (Matheron's rule), equals :math:`y
 0, and keeps the shape of noise that is not Gaussian. A missing entry is one with infinite E.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
@@ -51,11 +49,11 @@ class Found:
     variance: Tensor  # (B, D), in standard units
     cost: Tensor  # Q, (B,)
 
-    def __getitem__(self, rows: Tensor) -> Found:
+    def __getitem__(self, rows: Tensor) -> "Found":
         return Found(*(value[rows] for value in vars(self).values()))
 
     @classmethod
-    def join(cls, parts: list[Found]) -> Found:
+    def join(cls, parts: "list[Found]") -> "Found":
         """Join batches."""
         return cls(*map(torch.cat, zip(*(vars(p).values() for p in parts), strict=True)))
 
@@ -67,7 +65,7 @@ class Groups:
     members: Annotated[Tensor, "int G n"]
 
     @classmethod
-    def of(cls, labels: Tensor) -> Groups:
+    def of(cls, labels: Tensor) -> "Groups":
         """Build from the label of each entry, `(D,)`."""
         parts = [(labels == label).nonzero()[:, 0] for label in labels.unique()]
         return cls(torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=-1))

@@ -5,9 +5,8 @@ r"""The Gaussian kernel, its bandwidth, the squared MMD, and random Fourier feat
     \mathrm{MMD}^2(P, Q) = \mathbb{E}\,k(x, x') - 2\,\mathbb{E}\,k(x, y) + \mathbb{E}\,k(y, y')
 
 with one bandwidth, or several to sum over. The median heuristic is :math:`\sigma =
-\mathrm{median}_{i < j} \|x_i - x_j\|` (the paper's appendix "Further Experimental Details"). A
-multiple of it, written `"0.5 median"`, trades clean efficiency for robustness: a narrower kernel
-forgets outliers sooner and uses less of each clean observation (docs/method.md, "Bandwidth").
+\mathrm{median}_{i < j} \|x_i - x_j\|` (the paper's appendix "Further Experimental Details"); a
+multiple of it trades clean efficiency for robustness (docs/method.md, "Bandwidth").
 
 **Random Fourier features**
 
@@ -17,9 +16,8 @@ forgets outliers sooner and uses less of each clean observation (docs/method.md,
     \mathbb{E}\,\langle z(x), z(y) \rangle = k(x, y) ,
 
 make the squared MMD between two samples close to the squared distance of their mean embeddings
-:math:`\bar z = \frac{1}{N} \sum_n z(x_n)` (equation 2 of the paper). One cosine with a random
-phase for each frequency, as in scikit-learn's `RBFSampler`, would have a larger variance
-(docs/method.md).
+:math:`\bar z = \frac{1}{N} \sum_n z(x_n)` (equation 2 of the paper), with a smaller variance than
+one cosine with a random phase for each frequency (docs/method.md).
 
 References:
     Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), equations 3 and 5.
@@ -28,8 +26,6 @@ References:
     Yu et al., Orthogonal Random Features, NeurIPS 2016.
     Avron et al., Quasi-Monte Carlo Feature Maps for Shift-Invariant Kernels, JMLR 17 (2016).
 """
-
-from __future__ import annotations
 
 import math
 import re
@@ -252,7 +248,7 @@ class FourierFeatures:
         bandwidth: float,
         generator: torch.Generator,
         frequencies: str = "random",
-    ) -> FourierFeatures:
+    ) -> "FourierFeatures":
         """Draw the frequencies of `num_features` features, an even number, each with the same law.
 
         `"random"` ones are independent normals. `"sobol"` ones are evenly spread, for a smaller

@@ -10,8 +10,6 @@ A kernel :math:`k(r(x), r(y))` compares observations through a representation
 or any function; each coordinate of it clamped to a `Range` about its simulated values.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -43,16 +41,15 @@ class Range:
     r"""Clamp each coordinate to its simulated range, widened by half of its width on both sides.
 
     Far from everything simulated a kernel is 0, but its estimate by random features is noise of
-    size :math:`1/\sqrt{K}`: gross outliers would look close to some simulations by luck. A
-    coordinate that never varied in the simulations gets the median width of those that vary (1 if
-    none does), so that a departure is as visible there as in any other.
+    size :math:`1/\sqrt{K}`: gross outliers would look close to some simulations by luck. What never
+    varied gets the median width of what varies (or 1), so that a departure is as visible there.
     """
 
     lo: Annotated[Tensor, "D"]
     hi: Annotated[Tensor, "D"]
 
     @classmethod
-    def of(cls, values: Tensor) -> Range:
+    def of(cls, values: Tensor) -> "Range":
         """Return the widened range of simulated values `(n, D)`."""
         lo, hi = torch.aminmax(values.double(), dim=0)
         middle, width = (lo + hi) / 2, _filled(hi - lo, torch.maximum(lo.abs(), hi.abs()))
@@ -147,13 +144,10 @@ class Identity(StoredRepresentation):
 
 @dataclass(frozen=True)
 class Standardised(StoredRepresentation):
-    """Each coordinate centred, and divided by its standard deviation over simulations.
-
-    One that never varied is divided by the median deviation of the others, as for its `Range`.
-    """
+    """Each coordinate centred, and divided by its standard deviation over simulations."""
 
     centre: Annotated[Tensor, "D"]  # means
-    scale: Annotated[Tensor, "D"]  # standard deviations
+    scale: Annotated[Tensor, "D"]  # standard deviations; the median of the others for constants
     name = "standardised"
 
     @staticmethod
@@ -192,8 +186,7 @@ class PowerSpectrum(StoredRepresentation):
         \qquad j = 0, \ldots, \lfloor \min(H, W)/2 \rfloor ,
 
     with the unitary discrete Fourier transform and :math:`|f|` in cycles per shorter side, rounded;
-    the corners beyond are left out. It tells texture, size and noise, not place: it does not change
-    when the observation is shifted cyclically, and hardly when an image is rotated.
+    the corners beyond are left out. It tells texture, size and noise, not place or rotation.
     """
 
     floor: Annotated[Tensor, ""]  # the least power, `FLOOR` of the median of the mean power
@@ -225,8 +218,7 @@ class PowerSpectrum(StoredRepresentation):
         # Parseval: the mean of the squares of the pixels is the mean power over all frequencies.
         few = _some(rows)
         unit = _unit_of(few.abs().amax(1).median())
-        few = few if unit == 1 else few / unit
-        floor = FLOOR * _typical(few.square().mean(1)) * unit**2
+        floor = FLOOR * _typical((few / unit).square().mean(1)) * unit**2
         ring, share = _rings(event_shape)
         return {"floor": floor, "ring": ring.to(rows.device), "share": share.to(rows.device)}
 
@@ -281,7 +273,7 @@ class Encoded(Representation):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, function: Callable[[Any], Any], x: Tensor) -> Encoded:
+    def of(cls, function: Callable[[Any], Any], x: Tensor) -> "Encoded":
         """Check the function on simulated datasets `(M, N, *event)` and take its range there."""
         rows = x.reshape(-1, x.shape[2:].numel())
         few, numpy = rows[:3], _wants_numpy(function, x.flatten(0, 1)[:3])

@@ -12,8 +12,6 @@ References:
     Kingma and Ba, Adam: A Method for Stochastic Optimization, ICLR 2015.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

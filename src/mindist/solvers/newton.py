@@ -14,8 +14,6 @@ References:
     Nocedal and Wright, Numerical Optimization (2006), chapter 10.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -101,7 +99,7 @@ class _Batch:
     damping: Tensor
     growth: Tensor
 
-    def __getitem__(self, keep: Tensor) -> _Batch:
+    def __getitem__(self, keep: Tensor) -> "_Batch":
         return _Batch(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
 
 
