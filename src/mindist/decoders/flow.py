@@ -45,10 +45,7 @@ class FlowDecoder:
         transforms: Number of spline transformations.
         width: Units of each of the two hidden layers.
         learning_rate: Adam's step size (5e-4: appendix "Further Experimental Details").
-        batch_size: Pairs in a gradient step.
-        max_epochs: Passes over the pairs at most.
-        patience: Stop after so many passes without a lower held-out loss.
-        progress: Whether to show a progress bar while fitting.
+        batch_size, max_epochs, patience, progress: As of `MLPDecoder`, for pairs.
 
     Example:
         >>> from mindist.features import FourierFeatures
@@ -108,10 +105,9 @@ class FlowDecoder:
             self.flow = self._build(flat.shape[2], s.shape[1]).to(s.device)
         x, context = residual / self.scale, self.standardise_s(s).float()
 
-        def loss(pairs: Tensor) -> Tensor:
+        def loss(pairs: Tensor) -> Any:
             dataset, point = pairs.T
-            nll: Tensor = -self.flow(context[dataset]).log_prob(x[dataset, point].float()).mean()
-            return nll
+            return -self.flow(context[dataset]).log_prob(x[dataset, point].float()).mean()
 
         order = torch.randperm(len(s), generator=generator).to(s.device)
         num, points = max(1, round(HELD_OUT * len(s))), torch.arange(x.shape[1], device=s.device)

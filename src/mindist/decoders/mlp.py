@@ -103,9 +103,8 @@ class MLPDecoder:
         held_out, rest = order.split([n := max(1, round(HELD_OUT * len(s))), len(s) - n])
         network = _network(s.shape[1], self.width, z_bar.shape[1], generator).to(s.device)
 
-        def loss(rows: Tensor) -> Tensor:
-            error: Tensor = (network(inputs[rows]) - targets[rows]).square().sum(-1).mean()
-            return error
+        def loss(rows: Tensor) -> Any:
+            return (network(inputs[rows]) - targets[rows]).square().sum(-1).mean()
 
         self.held_out_error = train(self, network, loss, rest, held_out, generator)
         # In float64, with rows as inputs.

@@ -50,8 +50,7 @@ class Standardiser:
         """Standardise to the mean and spread of `values`, `(M, D)`."""
         values = values.double()
         centre, scale = values.mean(dim=0), values.std(dim=0, unbiased=False)
-        varies = scale > ROUNDING * centre.abs()
-        return cls(centre, torch.where(varies, scale, torch.inf))
+        return cls(centre, torch.where(scale > ROUNDING * centre.abs(), scale, torch.inf))
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return standardised values, in the precision of the input."""

@@ -42,8 +42,7 @@ class LocalGaussian:
         off = points - mean[:, None]
         S = off.mT @ off / (points.shape[1] - 1)
         s = S.diagonal(dim1=1, dim2=2).sqrt()
-        target = s[:, :, None] * correlation * s[:, None]
-        covariance = torch.lerp(S, target, shrinkage)
+        covariance = torch.lerp(S, s[:, :, None] * correlation * s[:, None], shrinkage)
         covariance.diagonal(dim1=1, dim2=2).add_(LEAST_SPREAD**2)
         return cls(mean, covariance)
 

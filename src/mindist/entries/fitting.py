@@ -85,8 +85,7 @@ def choose(bank: Bank, groups: Groups, level: float, seed: int) -> Search:
                 best, chosen = total, (k, shrinkage, correlation)
     k, shrinkage, correlation = chosen
     one = torch.ones(len(groups.members), dtype=torch.float64)
-    tail = torch.tensor(1 - level / 2 / len(one), dtype=torch.float64)
-    limit = float(torch.special.ndtri(tail))
+    limit = float(torch.special.ndtri(one[0] - level / 2 / len(one)))
     return Search(bank, correlation, groups, one, min(k, near.shape[1]), shrinkage, limit, 0.0)
 
 

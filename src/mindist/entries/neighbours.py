@@ -88,8 +88,7 @@ class Bank:
             trimmed = ordered.gather(2, last)[..., 0]
             best = trimmed.topk(min(8 * num, len(z)), dim=1, largest=False).indices
             near = off.gather(1, best[..., None].expand(-1, -1, y.shape[1]))
-            rank = near.argsort(2).argsort(2)
-            starts.append(_distinct(rank < size[rows, None, None], num))
+            starts.append(_distinct(near.argsort(2).argsort(2) < size[rows, None, None], num))
         return torch.cat(starts)
 
 
@@ -101,6 +100,5 @@ def _distinct(sets: Tensor, num: int) -> Tensor:
     order = torch.linspace(0, 0.2, sets.shape[1], device=sets.device)  # of equals the nearer one
     for _ in range(num - 1):
         overlap = torch.maximum(overlap, (sets & chosen[-1][:, None]).sum(2) / size)
-        pick = (overlap + order).argmin(1)
-        chosen.append(sets[torch.arange(len(sets)), pick])
+        chosen.append(sets[torch.arange(len(sets)), (overlap + order).argmin(1)])
     return torch.stack(chosen, 1)

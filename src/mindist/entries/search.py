@@ -164,8 +164,7 @@ class Search:
         B, num = len(y), STARTS + 1
         starts = self.bank.starts(y, observed, STARTS) & observed[:, None]
         many = (t.repeat_interleave(STARTS, 0) for t in (observed, y, noise))
-        others = self._settle(starts.flatten(0, 1), *many)
-        every = Found.join([found, others])
+        every = Found.join([found, self._settle(starts.flatten(0, 1), *many)])
         index = torch.arange(B * STARTS).view(B, STARTS) + B
         index = torch.cat([torch.arange(B)[:, None], index], 1)
         cost, kept = every.cost[index], every.kept[index]

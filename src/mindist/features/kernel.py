@@ -69,18 +69,12 @@ def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) ->
 def mmd_squared(
     x: Tensor, y: Tensor, bandwidth: float | Sequence[float], *, unbiased: bool = False
 ) -> Tensor:
-    r"""Return the squared maximum mean discrepancy `(*,)` between two samples.
+    """Return the squared maximum mean discrepancy `(*,)` between points `(*, n, D)`, `(*, m, D)`.
 
     The biased form (a V-statistic, never negative) is the squared distance between the two
     empirical mean embeddings, which is what `FourierFeatures` approximates; the unbiased form (a
-    U-statistic) leaves out the diagonal. Differentiable; without gradients memory is bounded by
-    blocks of `BLOCK_VALUES` kernel values.
-
-    Arguments:
-        x: Points `(*, n, D)`.
-        y: Points `(*, m, D)`.
-        bandwidth: The standard deviation of the kernel, or several, whose kernels are summed.
-        unbiased: Whether to leave out the terms :math:`k(x_i, x_i)`.
+    U-statistic) leaves out the diagonal. Kernels of several bandwidths are summed. Differentiable;
+    without gradients memory is bounded by blocks of `BLOCK_VALUES` kernel values.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
@@ -219,13 +213,9 @@ SOBOL_DIMENSIONS = 64
 class FourierFeatures:
     r"""A drawn feature map :math:`z : \mathbb{R}^{event} \to \mathbb{R}^K`.
 
-    Its weights are drawn once and stored: the same map embeds the simulations and the observations,
-    which are flattened. Computation happens in the precision of the data.
-
-    Arguments:
-        weight: Frequencies `(D, K/2)`, float64, with D the number of elements of an event.
-        event_shape: Shape of one observation.
-        bandwidth: The kernel's standard deviation, from which `weight` was drawn.
+    Its frequencies `weight`, `(D, K/2)`, float64, are drawn once and stored: the same map embeds
+    the simulations and the observations, which are flattened. Computation happens in the precision
+    of the data.
 
     Example:
         >>> z = FourierFeatures.draw((2,), 4, bandwidth=1.0, generator=torch.Generator())

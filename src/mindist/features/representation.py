@@ -65,11 +65,7 @@ UNLIMITED = Range(torch.tensor([-torch.inf]), torch.tensor([torch.inf]))
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """A map of finite observations `(..., *event)` to vectors `(..., D)`, in their precision.
-
-    Arguments:
-        event_shape: Shape of one observation.
-        bounds: Range of each coordinate of the result.
+    """A map of finite observations `(..., *event)` to bounded `(..., D)`, in their precision.
 
     Example:
         >>> from mindist.features import make_representation
@@ -254,11 +250,8 @@ def _rings(event_shape: torch.Size) -> tuple[Tensor, Tensor]:
 class Encoded(Representation):
     """Any function of observations, such as a frozen network, which is not stored, only its range.
 
-    It is called on the device of the data: move a network there yourself.
-
-    Arguments:
-        function: From `(n, *event)` to `(n, D)`, or to `(n, *shape)`, which is flattened.
-        numpy: Whether it wants NumPy arrays; `of` finds out.
+    It maps `(n, *event)`, as tensors or NumPy arrays, to `(n, D)`, or to `(n, *shape)`, which is
+    flattened. It is called on the device of the data: move a network there yourself.
 
     Example:
         >>> x = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
@@ -368,8 +361,7 @@ def read_representation(
     if name != Encoded.name:
         made = own.read(REPRESENTATIONS[name])
     elif callable(function):
-        shape = own.shape("event_shape")
-        made = Encoded(shape, own.read(Range), function, own.flag("numpy"))
+        made = Encoded(own.shape("event_shape"), own.read(Range), function, own.flag("numpy"))
     else:
         then = "Functions are not stored: pass it to load as representation=."
         said = "the function that this estimator was fitted with"

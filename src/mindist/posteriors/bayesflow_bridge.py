@@ -205,10 +205,7 @@ def _array(x: Tensor) -> NDArray[Any]:
 
 
 def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
-    """Write the weights of a trained workflow or approximator to a folder: a new or empty one.
-
-    It may hold an older artefact, too, which is replaced.
-    """
+    """Write the weights of a trained workflow or approximator to a new or an empty folder."""
     approximator = trained(posterior)
     tensors = {f"weight.{i}": weight.value for i, weight in enumerate(approximator.weights)}
     for kind, shape in input_shapes(approximator).items():  # one row of each, at the mean

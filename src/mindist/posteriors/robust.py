@@ -135,8 +135,12 @@ class RobustPosterior:
     def conditions_of(self, adaptation: Adaptation | Completion) -> Conditions:
         """Return the summaries at which the posterior is asked, given the adaptation of data."""
         adaptation = _batch(adaptation)
-        if isinstance(adaptation, Completion):
-            return self._completed(adaptation)
+        if isinstance(adaptation, Completion):  # average over completed vectors, or their mean
+            around = self.queries.checked(adaptation.completed.flatten(2).flatten(0, 1))
+            around = around.view(len(adaptation), -1, around.shape[1])
+            adapted, sure = adaptation.adapted.to(around.device), self._uncertainty is False
+            s = torch.where(adapted[:, None], around.mean(1), around[:, 0])
+            return Conditions.certain(s) if sure else Conditions(s, adapted, around)
         s_star = self.queries.checked(adaptation.s_star)
         uncertain = adaptation.excess.flatten(1).any(1)
         noise = self._noise()
@@ -144,14 +148,6 @@ class RobustPosterior:
             return Conditions.certain(s_star)
         around = spread(adaptation.s_star, adaptation.excess, noise, NUM_POINTS)
         return Conditions(s_star, uncertain.to(s_star.device), around.to(s_star))
-
-    def _completed(self, found: Completion) -> Conditions:
-        """Return observed vectors, or completed ones to average over and their mean."""
-        around = self.queries.checked(found.completed.flatten(2).flatten(0, 1))
-        around = around.view(len(found), -1, around.shape[1])
-        adapted = found.adapted.to(around.device)
-        s, sure = torch.where(adapted[:, None], around.mean(1), around[:, 0]), self._uncertainty
-        return Conditions.certain(s) if sure is False else Conditions(s, adapted, around)
 
     def sample(
         self, sample_shape: Sequence[int] = (), x: Array | None = None, **options: Any
@@ -468,10 +464,8 @@ class Adaptations:
             found |= {key: computed[row : row + 1] for row, key in enumerate(missing)}
             size = sum(v.nbytes for v in vars(computed[0]).values() if isinstance(v, Tensor))
             self._recent.capacity = room = max(1, min(CAPACITY, MAX_BYTES // size))
-            new = list(missing)
-            if len(new) > room:  # copy the end, so that the rest is not kept alive
-                new, computed = new[-room:], computed[torch.arange(len(new))[-room:]]
-            for row, key in enumerate(new):
+            computed = computed[torch.arange(len(missing))[-room:]]  # a copy keeps no more alive
+            for row, key in enumerate(list(missing)[-room:]):
                 self._recent.put(key, computed[row : row + 1])
         parts = [part for key in keys if (part := found[key]) is not None]
         return type(parts[0]).join(parts)[torch.arange(len(parts))]  # with tensors of its own

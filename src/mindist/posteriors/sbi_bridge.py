@@ -192,12 +192,10 @@ def _estimator(posterior: Any) -> Any:
 
 
 class EmbeddingSummary(nn.Module):
-    r"""A frozen copy of an embedding net :math:`f_\phi`: datasets to summaries.
+    r"""A frozen copy of an embedding net :math:`f_\phi`: `(B, N, *event)` to `(B, d_s)`.
 
-    Arguments:
-        net: Maps `(B, N, *event)` to `(B, d_s)`, standardisation of the data included.
-        condition_shape: `(N, *event)` in training.
-        fixed_size: Whether the net takes no other N than that of training.
+    In training data had the `condition_shape`, `(N, *event)`; of `fixed_size` is a net that takes
+    no other N. Standardisation of the data is part of it.
 
     Example:
         >>> summary = EmbeddingSummary(nn.Flatten(), torch.Size([3, 2]))

@@ -20,8 +20,8 @@ from mindist.posteriors.queries import Conditions
 from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
-from mindist.report import before_after, data_space, evidence
-from mindist.report.data_space import data_kind, plot_data_space, plot_density_contours
+from mindist.report import before_after, evidence
+from mindist.report.evidence import data_kind, plot_data_space, plot_density_contours
 from mindist.report.page import duration, inline_figure, number, plus_minus, render, versions
 from mindist.report.style import ADAPTED, OBSERVED, numbered
 from mindist.result import Adaptation
@@ -367,7 +367,7 @@ def data_figure(material: Material) -> Markup:
                 at["model at the adapted summary"] = (result.s_star.to(device), ADAPTED)
             plot_density_contours(axes, material.mds.fitted_, at)
 
-    rows = 1 + min(2, -(-found // data_space.IMAGES_IN_A_ROW))
+    rows = 1 + min(2, -(-found // evidence.IMAGES_IN_A_ROW))
     size = (5.4, 0.3 + 0.8 * rows) if kind == "images" else (5.4, 4.2)
     return inline_figure("data", alt, draw, size=size)
 
@@ -432,7 +432,7 @@ def hold_all(axes: Any, kind: str, x: Tensor) -> None:
         return
     values = x.double().numpy()
     shown = values.reshape(len(values), -1) if kind == "points" else values.reshape(-1, 1)
-    shown = data_space.series_of(values).reshape(-1, 1) if kind == "series" else shown
+    shown = evidence.series_of(values).reshape(-1, 1) if kind == "series" else shown
     low, high = shown.min(0), shown.max(0)
     room = np.where(high > low, 0.04 * (high - low), 1.0)
     ends = zip(low - room, high + room, strict=True)

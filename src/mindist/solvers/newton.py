@@ -164,9 +164,7 @@ def damped_newton(
     status = torch.where(finite, SolverStatus.MAX_ITERATIONS, SolverStatus.NONFINITE)
     iterations = torch.zeros_like(every)
     damping, growth = torch.full_like(F, INITIAL_DAMPING), torch.full_like(F, 2.0)
-    batch = _Batch(every, start, F, A, g, damping, growth)
-    if not finite.all():
-        batch = batch[finite]
+    batch = _Batch(every, start, F, A, g, damping, growth)[finite]
 
     def end(rows: Tensor, s: Tensor, code: SolverStatus | Tensor, count: int) -> None:
         """Write down where some problems of the batch ended, and leave them out of it."""
