@@ -16,9 +16,8 @@ from mindist import (
     storage,
     watch,
 )
-from mindist.entries.conditionals import LocalGaussian, Table
 from mindist.entries.fitting import correlated_windows
-from mindist.entries.neighbours import Bank
+from mindist.entries.neighbours import Bank, LocalGaussian, Table
 from mindist.entries.search import Groups, completed
 
 D, NOISE = 8, 0.3

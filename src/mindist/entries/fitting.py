@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.entries.conditionals import LocalGaussian, Table
-from mindist.entries.neighbours import Bank
+from mindist.entries.neighbours import Bank, LocalGaussian, Table
 from mindist.entries.search import Groups, Search, completed
 
 NEIGHBOURS = (50, 100, 200, 400, 800)

@@ -29,8 +29,7 @@ from typing import Annotated, Any, cast
 import torch
 from torch import Tensor
 
-from mindist.entries.conditionals import LocalGaussian, Table
-from mindist.entries.neighbours import Bank
+from mindist.entries.neighbours import Bank, LocalGaussian, Table
 
 STARTS, ROUNDS = 4, 3  # sets to begin with besides all entries; searches for neighbours from each
 CHAINS, SWEEPS = 16, 2  # of the Gibbs sampler

@@ -45,7 +45,6 @@ LOST = 1e-10  # the largest error of a squared distance by products, in units of
 # 1/sqrt(2000), 2%, and the distances take 16 MB.
 MAX_OBSERVATIONS = 2_000
 CANCELLED = 1e-6  # of the largest squared distance: a product still has 10 digits of the others
-NUMBER = r"\d*\.?\d+"
 LEAST = 1e-100  # a bandwidth whose square and inverse square are numbers
 RULES = "a positive number, 'median', or a multiple such as '0.5 median'"
 
@@ -187,7 +186,7 @@ def checked_bandwidth(bandwidth: float) -> float:
 def parse_bandwidth(rule: float | str) -> float:
     """Return the number in a bandwidth rule: the bandwidth, or the multiple of the median."""
     if isinstance(rule, str):
-        match = re.fullmatch(rf"\s*({NUMBER})?\s*\*?\s*median\s*", rule)
+        match = re.fullmatch(r"\s*(\d*\.?\d+)?\s*\*?\s*median\s*", rule)
         value = float(match.group(1) or 1.0) if match else 0.0
     else:
         value = checks.number(rule, "bandwidth", RULES)

@@ -233,7 +233,7 @@ class EmbeddingSummary(nn.Module):
 
 
 def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
-    r"""Cut a jointly trained NPE into its summary :math:`f_\phi` and a posterior over `s`.
+    r"""Cut a jointly trained NPE into its frozen summary and a `DirectPosterior` over its values.
 
     Together they are the posterior that was given, which stays as it is: `log_prob(theta, f(x))`
     of the second half is `log_prob(theta, x)` of the whole, and equal seeds give equal samples.
@@ -243,10 +243,6 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
     Arguments:
         posterior: A `DirectPosterior` trained with an `embedding_net` that maps `(B, N, *event)`
             to `(B, d_s)`, with any of sbi's flows (maf, nsf, ..., zuko_*) or mixtures (mdn).
-
-    Returns:
-        The frozen summary, for `MinimumDistance`, and a `DirectPosterior` over its values, for
-        `RobustPosterior`.
 
     Example:
         >>> from mindist.tasks import GaussianTask

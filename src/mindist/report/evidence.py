@@ -24,7 +24,6 @@ ROOM = 1.0  # how far the axes may reach beyond the simulations, in widths of th
 INSIDE = (0.005, 0.995)  # quantiles of the simulations between which their width is taken
 BINS = 40
 SMALLEST_SHARE = 1e-6  # of the largest distance: what is below is drawn at the edge
-KINDS = ("values", "points", "series", "images")
 LEAST_SIDE = 8  # of an image; what is narrower are a few series side by side
 MOST_MARKS = 400  # observations drawn of a kind; of more, an evenly spread part
 IMAGES_IN_A_ROW, MOST_ROWS = 6, 2
@@ -46,14 +45,9 @@ def plot_summary_space(
 ) -> Any:
     """Draw two of the summaries: simulated, observed, adapted, and of the clean data where known.
 
-    Arguments:
-        axes: Matplotlib axes.
-        cloud: Simulated summaries `(m, d_s)`, of which the first 1,000 are drawn.
-        s_obs: Observed summary `(d_s,)`.
-        s_star: Adapted summary `(d_s,)`, or None where nothing was adapted.
-        s_ref: Summary of the clean data `(d_s,)`, the oracle.
-        names: Names of all d_s summaries.
-        dims: Which two of them.
+    Of the simulated summaries `(m, d_s)` the first 1,000 are drawn. All others are `(d_s,)`:
+    `s_star` is None where nothing was adapted, `s_ref` is the summary of the clean data, the
+    oracle. `names` are those of all summaries, `dims` says which two to draw.
 
     Example:
         >>> from mindist.report import new_figure
@@ -130,7 +124,6 @@ def plot_summary_pairs(
 
 def plot_summary(axes: Any, cloud: Any, s_obs: float, s_star: float | None, name: str) -> Any:
     """Draw one summary: a histogram of simulated values `(m,)`, the observed and adapted value."""
-    cloud = np.asarray(cloud, dtype=float)
     low, high = (float(end[0]) for end in limits(cloud[:, None], np.array([s_obs])))
     inside = cloud[(cloud >= low) & (cloud <= high)]
     axes.hist(inside, 30, range=(low, high), color=CLOUD, label="simulated")
@@ -168,12 +161,8 @@ def plot_null_distance(
 ) -> Any:
     """Draw the squared distance of a dataset among those of simulations, on a logarithmic axis.
 
-    Arguments:
-        axes: Matplotlib axes.
-        null: Null distances `(n,)`, such as `mds.fitted_.null.distances(N)`.
-        distance_obs: At the observed summary.
-        distance_star: At the adapted summary, or None where nothing was adapted.
-        threshold: The distance above which a test at the chosen level rejects.
+    Null distances `(n,)` are such as `mds.fitted_.null.distances(N)`; `distance_star`, at the
+    adapted summary, is None where nothing was adapted; above `threshold` the test rejects.
 
     Example:
         >>> from mindist.report import new_figure
@@ -215,10 +204,8 @@ def plot_outlier_scores(axes: Any, outlier_score: Any, outliers: Any) -> Any:
     score, strange = np.asarray(outlier_score, dtype=float), np.asarray(outliers, dtype=bool)
     rank = np.empty(len(score))
     rank[np.argsort(-score, kind="stable")] = np.arange(1, len(score) + 1)
-    for which, colour, marker, label in (
-        (~strange, GREY, "o", "other observations"),
-        (strange, OBSERVED, "X", "suspicious observations"),
-    ):
+    looks = ((~strange, GREY, "o"), (strange, OBSERVED, "X"))
+    for label, (which, colour, marker) in zip(LABELS, looks, strict=True):
         if which.any():
             style = {"color": colour, "marker": marker, "label": label, "lw": 0}
             axes.scatter(rank[which], score[which], s=22, **style)
@@ -257,7 +244,7 @@ def plot_selftest(axes: Any, found: SelfTest) -> Any:
 
 
 def data_kind(event_shape: Sequence[int]) -> str:
-    """Return how observations of a shape are drawn, one of `KINDS`."""
+    """Return how observations of a shape are drawn: values, points, series or images."""
     shape = tuple(event_shape)
     if int(np.prod(shape, dtype=int)) == 1:
         return "values"
@@ -303,8 +290,8 @@ def plot_data_space(
     if strange.shape != values.shape[:1]:
         said = f"shape ({len(values)},), one for each observation of x"
         raise checks.wrong("outliers", said, strange.shape)
-    kind = checks.choice(kind or data_kind(values.shape[1:]), KINDS, "kind")
-    draw = {"values": _values, "points": _points, "series": _series, "images": _images}[kind]
+    kinds = {"values": _values, "points": _points, "series": _series, "images": _images}
+    kind = checks.choice(kind or data_kind(values.shape[1:]), tuple(kinds), "kind")
     shown = {}
     for label, which in zip(labels, (~strange, strange), strict=True):
         index = np.flatnonzero(which)
@@ -314,7 +301,7 @@ def plot_data_space(
             index = index[np.linspace(0, len(index) - 1, MOST_MARKS).astype(int)]
         if len(index):
             shown[label] = index
-    draw(axes, values, shown, labels[1], mark)
+    kinds[kind](axes, values, shown, labels[1], mark)
     axes.set(title="Data space")
     if kind != "images":
         axes.legend(fontsize=9, loc="best")

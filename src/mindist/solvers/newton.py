@@ -64,22 +64,16 @@ class SolverStatus(IntEnum):
 class Solution:
     """The end of a batched search.
 
-    Arguments:
-        value: The best point found for each problem, `(n, d)`.
-        objective: The objective there, `(n,)`; never above the objective at the start.
-        status: A `SolverStatus` code for each problem, `(n,)`.
-        iterations: Iterations spent on each problem, `(n,)`.
-
     Example:
         >>> solution = Solution(*torch.tensor([[[1.0]], [[0.1]], [[0.0]], [[3.0]]])[:, 0])
         >>> solution.messages[0][:9]
         'converged'
     """
 
-    value: Tensor
-    objective: Tensor
-    status: Tensor
-    iterations: Tensor
+    value: Tensor  #: The best point found for each problem, `(n, d)`.
+    objective: Tensor  #: The objective there, `(n,)`; never above the objective at the start.
+    status: Tensor  #: A `SolverStatus` code for each problem, `(n,)`.
+    iterations: Tensor  #: Iterations spent on each problem, `(n,)`.
 
     @property
     def messages(self) -> tuple[str, ...]:
