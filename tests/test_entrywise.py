@@ -16,10 +16,9 @@ from mindist import (
     storage,
     watch,
 )
-from mindist.entries.completion import completed
-from mindist.entries.conditionals import LocalGaussian, Table
-from mindist.entries.grouping import correlated_windows
-from mindist.entries.neighbours import Bank
+from mindist.entries.fitting import correlated_windows
+from mindist.entries.neighbours import Bank, LocalGaussian, Table
+from mindist.entries.search import Groups, completed
 
 D, NOISE = 8, 0.3
 LOADINGS = torch.tensor([[1.0] * D, [math.cos(i) for i in range(D)]], dtype=torch.float64)
@@ -180,6 +179,24 @@ def test_groups_fail_together():
     outliers = entries.adapt(x).outliers
     assert outliers[:, 4].double().mean() > 0.9
     assert torch.equal(outliers[:, 4], outliers[:, 5])
+
+
+def test_groups_may_differ_in_size():
+    """A smaller group is set aside, and stays aside, like a larger one."""
+    groups = Groups.of(torch.tensor([0, 0, 0, 0, 0, 1, 1, 2]))
+    y, every = simulate(3, 15)[1], torch.ones(3, D, dtype=torch.bool)
+    local = LocalGaussian(torch.zeros_like(y), COVARIANCE.expand(3, -1, -1))
+    for g in range(3):
+        aside = every & (groups.labels != g)
+        tables = (Table(local, y, kept, torch.zeros_like(y)) for kept in (every, aside))
+        believed, again = (groups.distance(table, every)[:, g] for table in tables)
+        assert torch.allclose(believed, again)
+    entries = Entrywise(groups=groups.labels).fit(simulate(3_000, 13)[1])
+    x = simulate(50, 14)[1]
+    x[:, 6] += 3
+    outliers = entries.adapt(x).outliers
+    assert outliers[:, 5:7].double().mean() > 0.9
+    assert outliers[:, :5].double().mean() < 0.1
 
 
 def test_auto_groups_are_windows_of_correlated_neighbours():

@@ -3,15 +3,13 @@ r"""One observed vector of which entries are wrong or missing: the sibling of `M
 .. math:: p_{\mathrm{robust}}(\theta \mid y) = \tfrac1J \textstyle\sum_j p(\theta \mid x^{j}),
     \qquad x^{j} \sim p(x \mid y_{K_j}), \quad K_j \sim \exp(-Q(K) / 2) ,
 
-where K are the entries to believe (`mindist.entries.search`) and the others are drawn given them
-(`mindist.entries.completion`). Where p is right on simulations and only entries outside K are
-wrong, the average is right too: :math:`p(\theta \mid y_K) = \int p(\theta \mid x) p(x \mid y_K)`.
+where K are the entries to believe and the others are drawn given them (`mindist.entries.search`).
+Where p is right on simulations and only entries outside K are wrong, the average is right too:
+:math:`p(\theta \mid y_K) = \int p(\theta \mid x) p(x \mid y_K)`.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,7 @@ from torch import Tensor
 
 from mindist import checks, storage
 from mindist.entries import CHAINS, Knowledge, completed, learn
-from mindist.entries.grouping import correlated_windows, labels_of
-from mindist.entries.search import Found
+from mindist.entries.fitting import correlated_windows, labels_of
 from mindist.protocols import Array
 from mindist.result import Completion, EntryDetection, EntryStatus
 from mindist.schema import Record, pack
@@ -56,13 +53,7 @@ class Entrywise:
         Completion(misspecified, p_value=0.00249..., 1 entries set aside, 1 missing)
     """
 
-    def __init__(
-        self,
-        *,
-        groups: str | Sequence[Any] | Array | None = None,
-        alpha: float = 0.05,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, *, groups: Any = None, alpha: float = 0.05, seed: int = 0) -> None:
         if isinstance(groups, str):
             checks.choice(groups, ("auto",), "groups")
         self.groups = groups
@@ -79,12 +70,8 @@ class Entrywise:
         said = "a level between 0 and 1"
         self._alpha = checks.number(value, "alpha", said, lambda a: 0 < a < 1, "The usual is 0.05.")
 
-    def fit(self, x: Array) -> Entrywise:
-        """Learn from simulated vectors how entries depend on each other; return self.
-
-        Arguments:
-            x: Simulated vectors `(M, *event)`, those that the posterior was trained on, or others.
-        """
+    def fit(self, x: Array) -> "Entrywise":
+        """Learn from simulated vectors `(M, *event)` how entries hang together; return self."""
         data = checks.as_tensor(x, "x").detach().cpu()
         if data.dim() < 2 or len(data) < LEAST_SIMULATIONS or not data[0].numel():
             said = f"at least {LEAST_SIMULATIONS} simulated vectors (M, *event)"
@@ -101,23 +88,17 @@ class Entrywise:
         generator = torch.Generator().manual_seed(self.seed)
         most = max(LEAST_SIMULATIONS, MOST_NUMBERS // event.numel())
         flat = flat[torch.randperm(len(flat), generator=generator)[:most]]
-        if isinstance(self.groups, str):
-            labels = correlated_windows(flat, event)
-        else:
-            labels = labels_of(self.groups, event)
-        self._keep(event, data.dtype, learn(flat, labels, self.alpha, self.seed))
+        auto = isinstance(self.groups, str)
+        labels = correlated_windows(flat, event) if auto else labels_of(self.groups, event)
+        self.fitted_ = learn(flat, labels, self.alpha, self.seed)
+        self.event_shape, self.dtype = event, data.dtype
         return self
 
-    def _keep(self, event: torch.Size, dtype: torch.dtype, knowledge: Knowledge) -> None:
-        self.event_shape, self.dtype, self.fitted_ = event, dtype, knowledge
-
     def detect(self, x: Array, *, errors: Array | None = None) -> EntryDetection:
-        """Test whether observed vectors could have come from the simulator.
+        """Test whether one vector `(*event)` or a batch `(B, *event)` could have been simulated.
 
-        Arguments:
-            x: One vector `(*event)` or a batch `(B, *event)`; NaN is a missing entry.
-            errors: Standard deviation of noise that entries have beyond the simulations', of a
-                shape that broadcasts to that of `x`; by default none.
+        NaN is a missing entry. `errors` are standard deviations of noise that entries have beyond
+        the simulations', of a shape that broadcasts to that of `x`; by default none.
         """
         seen = Seen(self, x, errors)
         result = EntryDetection(**seen.facts(self), alpha=self.alpha)
@@ -126,9 +107,7 @@ class Entrywise:
     def adapt(self, x: Array, *, errors: Array | None = None) -> Completion:
         """Detect; set aside entries that simulations do not explain; complete the vectors.
 
-        Arguments:
-            x: One vector `(*event)` or a batch `(B, *event)`; NaN is a missing entry.
-            errors: As for `detect`; the completed vectors are then drawn without that noise.
+        Arguments as for `detect`; completed vectors are drawn without the noise of `errors`.
         """
         seen = Seen(self, x, errors)
         facts = seen.facts(self)
@@ -148,33 +127,24 @@ class Entrywise:
         storage.write_artefact(path, "Entrywise", config, tensors)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Entrywise:
-        """Read an estimator that `save` wrote.
-
-        Example:
-            >>> import tempfile
-            >>> folder = tempfile.mkdtemp() + "/entries"
-            >>> Entrywise().fit(torch.randn(300, 3)).save(folder)
-            >>> Entrywise.load(folder).event_shape
-            torch.Size([3])
-        """
+    def load(cls, path: str | os.PathLike[str]) -> "Entrywise":
+        """Read an estimator that `save` wrote."""
         config, tensors = storage.read_artefact(path, "Entrywise")
         record = Record.open(Path(path), config, tensors)
         event = record.shape("event_shape")
         record.axes |= {"D": event.numel(), "G": record.whole("num_groups", 1, event.numel())}
         knowledge = record.read(Knowledge)
-        null = knowledge.null
-        if not knowledge.search.consistent(event.numel()) or (null.diff() < 0).any():
+        if not knowledge.search.consistent(event.numel()) or (knowledge.null.diff() < 0).any():
             why = "groups do not name every entry once, or scales or ranks are out of range"
             raise storage.damaged(record.file, why)
         dtype = getattr(torch, record.word("precision", ("float32", "float64")))
         with record.naming():
             made = cls(alpha=record.get("alpha"), seed=record.get("seed"))
         made.groups = knowledge.search.groups.labels.view(event)
-        made._keep(event, dtype, knowledge)
+        made.event_shape, made.dtype, made.fitted_ = event, dtype, knowledge
         return made
 
-    def to(self, device: str | torch.device) -> Entrywise:
+    def to(self, device: str | torch.device) -> "Entrywise":
         """Return self: it computes on the CPU, whatever the device of the posterior."""
         checks.device(device)
         return self
@@ -208,21 +178,19 @@ class Seen:
             then = "Entries that were not observed are NaN, not left out."
             raise checks.wrong("x", said, f"shape {tuple(x.shape)}", then)
         self.x = (x[None] if self.single else x).to(entrywise.dtype)
-        flat, bank = self.x.flatten(1), self.knowledge.search.bank
-        noise = self._noise(errors, x).to(torch.float64) / bank.scale.square()
+        flat, search = self.x.flatten(1), self.knowledge.search
+        noise = self._noise(errors, x).to(torch.float64) / search.bank.scale.square()
         self.observed = torch.isfinite(flat) & torch.isfinite(noise)
         self.noise = torch.where(self.observed, noise, 0.0)
-        self.y = torch.where(self.observed, bank.units(flat), 0.0)
+        self.y = torch.where(self.observed, search.bank.units(flat), 0.0)
         self.infinite = torch.isinf(flat)
-        search = self.knowledge.search
-        self.found: Found
         self.found, self.chains = search(self.y, self.observed, self.noise)
 
     def _noise(self, errors: Array | None, x: Tensor) -> Tensor:
         """Return checked variances `(B, D)`."""
         if errors is None:
             return torch.zeros(self.x.shape).flatten(1)
-        sd = checks.as_tensor(errors, "errors").double()
+        sd = checks.as_tensor(errors, "errors").detach().cpu().double()
         try:
             sd = sd.expand(x.shape)
         except RuntimeError:
@@ -236,8 +204,8 @@ class Seen:
     def facts(self, entrywise: Entrywise) -> dict[str, Any]:
         """Return what `EntryDetection` says."""
         found, bank, shape = self.found, self.knowledge.search.bank, self.x.shape
-        p_value = self.knowledge.p_value(found.statistic)
-        p_value = torch.where(self.infinite.any(1), self.knowledge.least, p_value)
+        statistic = torch.where(self.infinite.any(1), torch.inf, found.statistic)
+        p_value = self.knowledge.p_value(statistic)
         mean = (self.y - found.residual) * bank.scale + bank.centre
         spread = found.variance.clamp(min=0).sqrt() * bank.scale
         return {
@@ -251,7 +219,7 @@ class Seen:
 
     def complete(self, entrywise: Entrywise, facts: dict[str, Any]) -> dict[str, Any]:
         """Return what `Completion` says beyond that."""
-        strange, search = facts["misspecified"], self.knowledge.search
+        strange, search, shape = facts["misspecified"], self.knowledge.search, self.x.shape
         sets = self.observed[:, None].repeat(1, CHAINS, 1)
         rows = strange.nonzero()[:, 0]
         if len(rows):
@@ -265,13 +233,11 @@ class Seen:
             how = (DRAWS, self.knowledge.widening, entrywise.seed)
             drawn = completed(search, self.y[part], sets[part], self.noise[part], *how)[1]
             drawn = (drawn * search.bank.scale + search.bank.centre).to(flat.dtype)
-            keep = exact[part].repeat_interleave(DRAWS, 1)
-            full[part] = torch.where(keep, full[part], drawn)
+            full[part] = torch.where(exact[part].repeat_interleave(DRAWS, 1), full[part], drawn)
         aside = (self.observed[:, None] & ~sets).double().mean(1)
         score = torch.where(self.infinite, 1.0, aside).to(flat.dtype)
         adapted = torch.zeros(len(flat), dtype=torch.bool)
         adapted[todo] = True
-        shape = self.x.shape
         return {
             "outlier_score": score.view(shape),
             "outliers": (score > 0.5).view(shape),
@@ -282,8 +248,8 @@ class Seen:
 
     def _status(self, strange: Tensor, adapted: Tensor, wrong: Tensor) -> Iterator[EntryStatus]:
         """Yield the status of each vector."""
-        search = self.knowledge.search
-        left = (self.found.score * self.found.kept).amax(1) > search.limit  # too many are strange
+        # Believed although strange: too many are.
+        left = (self.found.score * self.found.kept).amax(1) > self.knowledge.search.limit
         columns = (strange, adapted, wrong.any(1), left, self.observed.any(1))
         for odd, drawn, some, more, seen in zip(*(c.tolist() for c in columns), strict=True):
             if not seen:

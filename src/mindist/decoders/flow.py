@@ -19,8 +19,6 @@ the same draws at every call, so that it is deterministic and differentiable in 
 Reference: Durkan et al., Neural Spline Flows, NeurIPS 2019. The flow is zuko's.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any
 
@@ -34,6 +32,7 @@ from mindist.protocols import FeatureMap
 from mindist.schema import UNSTORED, Record
 
 NUM_DRAWS = 512  # the squared error of mu(s) from its draws is below 1/512, calibrated as noise
+NUM_FRESH = 128  # of a random objective, drawn anew at every step
 
 
 @dataclass(eq=False, repr=False)
@@ -46,10 +45,7 @@ class FlowDecoder:
         transforms: Number of spline transformations.
         width: Units of each of the two hidden layers.
         learning_rate: Adam's step size (5e-4: appendix "Further Experimental Details").
-        batch_size: Pairs in a gradient step.
-        max_epochs: Passes over the pairs at most.
-        patience: Stop after so many passes without a lower held-out loss.
-        progress: Whether to show a progress bar while fitting.
+        batch_size, max_epochs, patience, progress: As of `MLPDecoder`, for pairs.
 
     Example:
         >>> from mindist.features import FourierFeatures
@@ -87,7 +83,7 @@ class FlowDecoder:
         generator: torch.Generator,
         x: Tensor | None = None,
         features: FeatureMap | None = None,
-    ) -> FlowDecoder:
+    ) -> "FlowDecoder":
         """Fit to summaries `(M, d_s)` and observations `(M, n, *event)`."""
         if x is None or not isinstance(features, FourierFeatures):
             raise TypeError(
@@ -109,10 +105,9 @@ class FlowDecoder:
             self.flow = self._build(flat.shape[2], s.shape[1]).to(s.device)
         x, context = residual / self.scale, self.standardise_s(s).float()
 
-        def loss(pairs: Tensor) -> Tensor:
+        def loss(pairs: Tensor) -> Any:
             dataset, point = pairs.T
-            nll: Tensor = -self.flow(context[dataset]).log_prob(x[dataset, point].float()).mean()
-            return nll
+            return -self.flow(context[dataset]).log_prob(x[dataset, point].float()).mean()
 
         order = torch.randperm(len(s), generator=generator).to(s.device)
         num, points = max(1, round(HELD_OUT * len(s))), torch.arange(x.shape[1], device=s.device)
@@ -167,10 +162,10 @@ class FlowDecoder:
         blocks = (self._push(draws, block) for block in s.split(256))  # 256 x 512 draws at once
         return torch.cat([self.features.mean(x) for x in blocks]).double()
 
-    def resampled(self, s: Tensor, generator: torch.Generator, num_draws: int = 128) -> Tensor:
+    def resampled(self, s: Tensor, generator: torch.Generator) -> Tensor:
         """Return mean embeddings `(B, K)`, float64, of fresh draws; differentiable in `s`."""
         # The same draws for all datasets: a dataset's result does not depend on its batch.
-        size = (num_draws, 1, self.draws.shape[1])
+        size = (NUM_FRESH, 1, self.draws.shape[1])
         draws = torch.randn(size, generator=generator, dtype=torch.float32).to(s.device)
         return self.features(self._push(draws, s)).mean(1).double()
 
@@ -181,9 +176,7 @@ class FlowDecoder:
         log_prob: Tensor = flow.log_prob((residual / self.scale).float().transpose(0, 1)).T.double()
         return log_prob - self.scale.log().sum()
 
-    def basis(self, s: Tensor) -> Tensor:
-        """Return the decoded mean embedding itself."""
-        return self(s)
+    basis = __call__
 
     def basis_and_jacobian(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Return the decoded mean embedding `(B, K)` and its derivative `(B, K, d_s)`."""
@@ -195,11 +188,9 @@ class FlowDecoder:
         return self(s.detach()), torch.stack(columns, dim=-1)
 
     @classmethod
-    def restore(cls, record: Record, features: FourierFeatures) -> FlowDecoder:
-        """Read a fitted decoder over the features that were stored with it.
-
-        The network is built before its weights are loaded: it may not be larger than they are.
-        """
+    def restore(cls, record: Record, features: FourierFeatures) -> "FlowDecoder":
+        """Read a fitted decoder over the features that were stored with it."""
+        # The network is built before its weights are loaded: it may not be larger than they are.
         d, D = record.axes["d"], record.axes["D"]
         state = record.under("flow.")
         size = sum(value.numel() for value in state.values())

@@ -8,30 +8,24 @@ network. We take SiLU, because the search differentiates through the network and
 stops second-order steps at its kinks, and 1e-3, Adam's own default.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from mindist.decoders.ridge import Standardiser
-from mindist.protocols import FeatureMap
 from mindist.schema import INLINE, UNSTORED
-
-if TYPE_CHECKING:
-    from mindist.decoders.flow import FlowDecoder
 
 HELD_OUT = 0.1
 
 
 def train(
-    decoder: MLPDecoder | FlowDecoder,
+    decoder: Any,
     network: nn.Module,
     loss: Callable[[Tensor], Tensor],
     rows: Tensor,
@@ -100,25 +94,17 @@ class MLPDecoder:
     standardise: Annotated[Standardiser, INLINE] = field(init=False)
 
     def fit(
-        self,
-        s: Tensor,
-        z_bar: Tensor,
-        *,
-        generator: torch.Generator,
-        x: Tensor | None = None,
-        features: FeatureMap | None = None,
-    ) -> MLPDecoder:
+        self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator, **_: Any
+    ) -> "MLPDecoder":
         """Fit to summaries `(M, d_s)` and mean embeddings `(M, K)`; `x`, `features` are unused."""
-        del x, features
         self.standardise = Standardiser.of(s)
         inputs, targets = self.standardise(s.double()).float(), z_bar.float()
         order = torch.randperm(len(s), generator=generator).to(s.device)
         held_out, rest = order.split([n := max(1, round(HELD_OUT * len(s))), len(s) - n])
         network = _network(s.shape[1], self.width, z_bar.shape[1], generator).to(s.device)
 
-        def loss(rows: Tensor) -> Tensor:
-            error: Tensor = (network(inputs[rows]) - targets[rows]).square().sum(-1).mean()
-            return error
+        def loss(rows: Tensor) -> Any:
+            return (network(inputs[rows]) - targets[rows]).square().sum(-1).mean()
 
         self.held_out_error = train(self, network, loss, rest, held_out, generator)
         # In float64, with rows as inputs.
@@ -126,14 +112,10 @@ class MLPDecoder:
         self.weight0, self.bias0, self.weight1, self.bias1, self.weight, self.bias = state
         return self
 
-    @property
-    def _layers(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        return (self.weight0, self.bias0), (self.weight1, self.bias1)
-
     def basis(self, s: Tensor) -> Tensor:
         """Return the second hidden layer, `(B, width)`."""
         h = self.standardise(s)
-        for weight, bias in self._layers:
+        for weight, bias in ((self.weight0, self.bias0), (self.weight1, self.bias1)):
             h = nn.functional.silu(h @ weight.to(s.dtype) + bias.to(s.dtype))
         return h
 
@@ -142,7 +124,7 @@ class MLPDecoder:
         """Return the second hidden layer, `(B, width)`, and its derivative `(B, width, d_s)`."""
         h = self.standardise(s)
         jacobian = torch.diag_embed((1 / self.standardise.scale.to(s.dtype)).expand_as(s))
-        for weight, bias in self._layers:
+        for weight, bias in ((self.weight0, self.bias0), (self.weight1, self.bias1)):
             a = h @ weight.to(s.dtype) + bias.to(s.dtype)
             gate = a.sigmoid()
             h = a * gate

@@ -22,19 +22,16 @@ References:
     Golub, Heath and Wahba, Generalized Cross-Validation, Technometrics 21 (1979).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.protocols import FeatureMap
 from mindist.schema import INLINE
 
 ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
@@ -42,24 +39,18 @@ ROUNDING = 1e-7  # of float32: a smaller relative spread is that of a constant
 
 @dataclass(frozen=True)
 class Standardiser:
-    """Subtract the mean and divide by the standard deviation, element by element.
-
-    Arguments:
-        centre: Means `(D,)`, float64.
-        scale: Standard deviations `(D,)`, float64; infinite where an element does not vary, so that
-            it is mapped to 0 whatever its value and has no slope for a search to follow.
-    """
+    """Subtract the mean and divide by the standard deviation, element by element."""
 
     centre: Annotated[Tensor, "d"]
+    # Infinite where an element does not vary: mapped to 0, it has no slope for a search to follow.
     scale: Annotated[Tensor, "any d"]
 
     @classmethod
-    def of(cls, values: Tensor, *, constant: float = float("inf")) -> Standardiser:
+    def of(cls, values: Tensor) -> "Standardiser":
         """Standardise to the mean and spread of `values`, `(M, D)`."""
         values = values.double()
         centre, scale = values.mean(dim=0), values.std(dim=0, unbiased=False)
-        varies = scale > ROUNDING * centre.abs()
-        return cls(centre, torch.where(varies, scale, constant))
+        return cls(centre, torch.where(scale > ROUNDING * centre.abs(), scale, torch.inf))
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return standardised values, in the precision of the input."""
@@ -73,32 +64,22 @@ SINGLE_ROWS = 512
 
 @dataclass
 class Sums:
-    """Sums over simulations, float64, of rows of a basis, of targets and of their products.
-
-    Arguments:
-        count: M, how many.
-        h: Sum of the rows `(P,)`.
-        upper: Sum of their outer products `(P, P)`, of which the diagonal and what is above it is
-            kept: half of the off-diagonal part is never computed.
-        z: Sum of the targets `(K,)`.
-        cross: Sum of the outer products of row and target `(P, K)`.
-        squared: Sum of the squared lengths of the targets.
-    """
+    """Sums over simulations, float64, of rows of a basis, of targets and of their products."""
 
     count: int
-    h: Tensor
-    upper: Tensor
-    z: Tensor
-    cross: Tensor
-    squared: Tensor
+    h: Tensor  # rows (P,)
+    upper: Tensor  # their outer products (P, P): the diagonal and what is above it, half computed
+    z: Tensor  # targets (K,)
+    cross: Tensor  # outer products of row and target (P, K)
+    squared: Tensor  # squared lengths of the targets
 
     @classmethod
-    def empty(cls, size: int, width: int, device: torch.device) -> Sums:
+    def empty(cls, size: int, width: int, device: torch.device) -> "Sums":
         """No simulations yet, of a basis with P = `size` and targets with K = `width`."""
         zeros = partial(torch.zeros, dtype=torch.float64, device=device)
         return cls(0, zeros(size), zeros(size, size), zeros(width), zeros(size, width), zeros(()))
 
-    def add(self, h: Tensor, z: Tensor) -> Sums:
+    def add(self, h: Tensor, z: Tensor) -> "Sums":
         """Add rows `(n, P)`, float64, with targets `(n, K)` of any precision; return self."""
         half, size = h.shape[1] // 2, len(z) if z.dtype == torch.float64 else SINGLE_ROWS
         left, right = h[:, :half], h[:, half:]
@@ -122,7 +103,7 @@ class Sums:
         mean = self.h / self.count
         return self.full() - torch.outer(self.h, mean), self.cross - torch.outer(mean, self.z)
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: "Sums") -> "Sums":
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return Sums(*(one + more for one, more in pairs))
 
@@ -195,19 +176,12 @@ class RidgeDecoder:
         self.length_scales, self.ridges = tuple(self.length_scales), tuple(self.ridges)
 
     def fit(
-        self,
-        s: Tensor,
-        z_bar: Tensor,
-        *,
-        generator: torch.Generator,
-        x: Tensor | None = None,
-        features: FeatureMap | None = None,
-    ) -> RidgeDecoder:
+        self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator, **_: Any
+    ) -> "RidgeDecoder":
         """Fit to summaries `(M, d_s)` and mean embeddings `(M, K)`; `x`, `features` are unused."""
-        del x, features
         return self.begin(s, z_bar, generator=generator).finish()
 
-    def begin(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator) -> RidgeDecoder:
+    def begin(self, s: Tensor, z_bar: Tensor, *, generator: torch.Generator) -> "RidgeDecoder":
         """Choose basis and length-scale on some simulations, and begin to sum over them."""
         if len(s) < 2:  # some to learn from, some to judge by
             said = "some hundreds of simulated datasets, 380 to detect at alpha = 0.05"
@@ -254,7 +228,7 @@ class RidgeDecoder:
         h, z = self._origin
         sums.add(self.basis(s.double()) - h, z_bar - z.to(z_bar.dtype))
 
-    def finish(self) -> RidgeDecoder:
+    def finish(self) -> "RidgeDecoder":
         """Choose the ridge, and solve for the weights with all simulations that were added."""
         errors = held_out_errors(self._train, self._test, self.ridges)
         self.ridge = min(errors, key=lambda key: errors[key])
@@ -277,13 +251,14 @@ class RidgeDecoder:
 
     def basis(self, s: Tensor) -> Tensor:
         """h(s), `(B, P)`."""
-        phase = self.standardise(s) @ self.frequency.to(s.dtype) + self.phase.to(s.dtype)
-        return phase.cos() * math.sqrt(2 / len(self.phase))
+        return self._phase(s).cos() * math.sqrt(2 / len(self.phase))
+
+    def _phase(self, s: Tensor) -> Tensor:
+        return self.standardise(s) @ self.frequency.to(s.dtype) + self.phase.to(s.dtype)
 
     def basis_and_jacobian(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """h(s), `(B, P)`, and its derivative `(B, P, d_s)`."""
-        phase = self.standardise(s) @ self.frequency.to(s.dtype) + self.phase.to(s.dtype)
-        amplitude = math.sqrt(2 / len(self.phase))
+        phase, amplitude = self._phase(s), math.sqrt(2 / len(self.phase))
         slope = (self.frequency / self.standardise.scale[:, None]).T.to(s.dtype)
         return amplitude * phase.cos(), -amplitude * phase.sin()[..., None] * slope
 

@@ -3,8 +3,7 @@
 May import: torch, `mindist.schema`, `mindist.checks`, `mindist.result`, `mindist.protocols`.
 """
 
-from mindist.entries.completion import completed
 from mindist.entries.fitting import Knowledge, learn
-from mindist.entries.search import CHAINS, Search
+from mindist.entries.search import CHAINS, Search, completed
 
 __all__ = ["CHAINS", "Knowledge", "Search", "completed", "learn"]

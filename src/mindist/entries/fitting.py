@@ -6,19 +6,17 @@ Held-out simulations then go through the same search as an observed vector: the 
 largest score is t is :math:`(1 + \#\{t_i \ge t\}) / (1 + n)`, exactly uniform on simulations.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from mindist.entries.completion import completed
-from mindist.entries.conditionals import LocalGaussian, Table
-from mindist.entries.neighbours import Bank
-from mindist.entries.search import Groups, Search
+from mindist import checks
+from mindist.entries.neighbours import Bank, LocalGaussian, Table
+from mindist.entries.search import Groups, Search, completed
 
 NEIGHBOURS = (50, 100, 200, 400, 800)
 SHRINKAGE = (0.02, 0.1, 0.3, 0.6, 0.9)
@@ -30,6 +28,9 @@ GAIN = 0.01  # nats for each entry, twice, that more neighbours have to be worth
 QUIET = 0.75  # share of simulations that are searched from all entries only
 HEAVY = 25.0  # squared residuals count for no more, so that one strange simulation decides nothing
 TAIL, NORMAL_TAIL = 0.99, 2.576  # scores are scaled so that they have the normal's 99% point
+CORRELATED = 0.5  # neighbours belong together while their mean correlation is above this
+LEAST_GROUPS = 8  # so that 40% of the groups are at least three
+SAMPLE = 2_000  # simulations that show the correlations
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,6 @@ class Knowledge:
     search: Annotated[Search, {"D": "D"}]
     null: Annotated[Tensor, "n"]
     widening: float
-
-    @property
-    def least(self) -> float:
-        """The smallest p-value there is."""
-        return 1.0 / (1.0 + len(self.null))
 
     def p_value(self, statistic: Tensor) -> Tensor:
         """Return the share of simulations whose largest score is as large, never 0."""
@@ -88,8 +84,7 @@ def choose(bank: Bank, groups: Groups, level: float, seed: int) -> Search:
                 best, chosen = total, (k, shrinkage, correlation)
     k, shrinkage, correlation = chosen
     one = torch.ones(len(groups.members), dtype=torch.float64)
-    tail = torch.tensor(1 - level / 2 / len(one), dtype=torch.float64)
-    limit = float(torch.special.ndtri(tail))
+    limit = float(torch.special.ndtri(one[0] - level / 2 / len(one)))
     return Search(bank, correlation, groups, one, min(k, near.shape[1]), shrinkage, limit, 0.0)
 
 
@@ -121,9 +116,56 @@ def _widening(search: Search, y: Tensor, seed: int) -> float:
         kept = torch.rand(part.shape, generator=generator) >= LEFT_OUT
         silent = torch.zeros_like(part)
         mean, drawn = completed(search, part, kept[:, None], silent, DRAWN, 1.0, seed)
-        mean = mean[:, 0]
-        spread = (drawn - mean[:, None]).square().mean(1).clamp(min=1e-12)
-        ratio = ((part - mean).square() / spread)[~kept]
+        spread = (drawn - mean).square().mean(1).clamp(min=1e-12)
+        ratio = ((part - mean[:, 0]).square() / spread)[~kept]
         total, num = total + float(ratio.clamp(max=HEAVY).sum()), num + len(ratio)
     # One over the variance of n normal draws about a known mean has expectation n / (n - 2).
     return math.sqrt(total / max(1, num) * (DRAWN - 2) / DRAWN)
+
+
+def labels_of(groups: Any, event: torch.Size) -> Tensor:
+    """Return the group of each entry, `(D,)`, from labels of the shape of a vector or from None."""
+    if groups is None:
+        return torch.arange(event.numel())
+    try:
+        labels = torch.as_tensor(np.asarray(groups))
+    except (TypeError, ValueError):  # lists of members, of several lengths
+        labels = torch.empty(0)
+    if labels.shape != event or labels.is_floating_point() or labels.is_complex():
+        said = f"'auto', or an integer for each entry, of shape {tuple(event)}"
+        then = "Each entry names its one group, so that groups cannot overlap: [0, 0, 1, 1, 2]."
+        raise checks.wrong("groups", said, checks.shown(groups), then)
+    return labels.flatten()
+
+
+def correlated_windows(x: Tensor, event: torch.Size) -> Tensor:
+    """Cut vectors into windows, along each axis as long as neighbours are correlated, `(D,)`.
+
+    Correlation counts beyond what all entries of simulations `(M, D)` have in common. Windows are
+    halved, the longest axis first, until there are at least eight.
+    """
+    z = x[:SAMPLE].double()
+    z = z - z.mean(0)
+    z = z - z.mean(1, keepdim=True)
+    z = (z / z.square().mean(0).sqrt().clamp(min=1e-12)).view(-1, *event)
+    lengths = [_length(z.movedim(axis + 1, 1)) for axis in range(len(event))]
+
+    def counts() -> list[int]:
+        return [-(-size // length) for size, length in zip(event, lengths, strict=True)]
+
+    while np.prod(counts()) < LEAST_GROUPS and max(lengths) > 1:
+        longest = lengths.index(max(lengths))
+        lengths[longest] = -(-lengths[longest] // 2)
+    labels = torch.zeros(event, dtype=torch.long)
+    for axis, (length, count) in enumerate(zip(lengths, counts(), strict=True)):
+        place = torch.arange(event[axis]) // length
+        labels = labels * count + place.view(-1, *[1] * (len(event) - axis - 1))
+    return labels.flatten()
+
+
+def _length(z: Tensor) -> int:
+    """Return the first distance along axis 1 at which entries are no longer correlated."""
+    for h in range(1, z.shape[1]):
+        if (z[:, h:] * z[:, :-h]).mean() <= CORRELATED:
+            return h
+    return z.shape[1]

@@ -11,9 +11,17 @@ lowers Q, and the steps end. Neighbours, and with them the local Gaussian, are t
 the entries that are left, as in the concentration steps of FAST-LTS (Rousseeuw and Van Driessen
 2006), but over entries. The best of several starts counts: all entries, and sets of 60% that lie
 near one simulation.
-"""
 
-from __future__ import annotations
+Entries that are missing, set aside or noisy are then drawn given the believed ones. Neighbours
+:math:`x^j` are draws from simulations near the observed vector. With further noise of variance E,
+:math:`y^j = x^j + \sqrt{E}\, \epsilon^j`, regression adjustment (Beaumont et al. 2002) moves each
+to where it agrees with the observed vector on the believed entries K,
+
+.. math:: x^{j\star} = x^j + \Sigma_{\cdot K} (\Sigma_{KK} + E_{KK})^{-1} (y_K - y^j_K) ,
+
+which is exact where simulations are Gaussian (Matheron's rule), equals :math:`y_K` on K where E is
+0, and keeps the shape of noise that is not Gaussian. A missing entry is one with infinite E.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
@@ -21,8 +29,7 @@ from typing import Annotated, Any, cast
 import torch
 from torch import Tensor
 
-from mindist.entries.conditionals import LocalGaussian, Table
-from mindist.entries.neighbours import Bank
+from mindist.entries.neighbours import Bank, LocalGaussian, Table
 
 STARTS, ROUNDS = 4, 3  # sets to begin with besides all entries; searches for neighbours from each
 CHAINS, SWEEPS = 16, 2  # of the Gibbs sampler
@@ -41,11 +48,11 @@ class Found:
     variance: Tensor  # (B, D), in standard units
     cost: Tensor  # Q, (B,)
 
-    def __getitem__(self, rows: Tensor) -> Found:
+    def __getitem__(self, rows: Tensor) -> "Found":
         return Found(*(value[rows] for value in vars(self).values()))
 
     @classmethod
-    def join(cls, parts: list[Found]) -> Found:
+    def join(cls, parts: "list[Found]") -> "Found":
         """Join batches."""
         return cls(*map(torch.cat, zip(*(vars(p).values() for p in parts), strict=True)))
 
@@ -57,7 +64,7 @@ class Groups:
     members: Annotated[Tensor, "int G n"]
 
     @classmethod
-    def of(cls, labels: Tensor) -> Groups:
+    def of(cls, labels: Tensor) -> "Groups":
         """Build from the label of each entry, `(D,)`."""
         parts = [(labels == label).nonzero()[:, 0] for label in labels.unique()]
         return cls(torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=-1))
@@ -69,10 +76,6 @@ class Groups:
         labels = torch.empty(int(valid.sum()), dtype=torch.long)
         labels[self.members[valid]] = valid.nonzero()[:, 0]
         return labels
-
-    def only(self, g: int) -> Groups:
-        """Return one group alone."""
-        return Groups(self.members[g : g + 1])
 
     def any(self, entries: Tensor) -> Tensor:
         """Return which groups have one of some entries `(B, D)`, `(B, G)`."""
@@ -88,7 +91,7 @@ class Groups:
             return own
         n = n[..., None]
         w = (observed[n, m] & (self.members >= 0)).double()
-        sign = torch.where(table.kept[n, m].any(2), -1.0, 1.0)[..., None, None]
+        sign = torch.where(self.any(table.kept[rows]), -1.0, 1.0)[..., None, None]
         block = sign * T[n[..., None], m[:, :, None], m[:, None]]
         block = block * w[..., None] * w[..., None, :] + torch.diag_embed(1 - w)
         v = (T[n, m, -1] * w)[..., None]
@@ -98,27 +101,16 @@ class Groups:
 
 @dataclass(frozen=True)
 class Search:
-    """The search for the entries to believe.
-
-    Arguments:
-        bank: The simulations.
-        correlation: What local covariances are shrunk towards, `(D, D)`.
-        groups: Entries that fail together.
-        scale: a, of each group's residual, `(G,)`.
-        neighbours: k.
-        shrinkage: Lambda.
-        limit: c, in units of `scale`.
-        quiet: Vectors whose scores are all below this, as most simulations' are, need no starts.
-    """
+    """The search for the entries to believe."""
 
     bank: Annotated[Bank, {"D": "D"}]
-    correlation: Annotated[Tensor, "D D"]
-    groups: Annotated[Groups, {"G": "G"}]
-    scale: Annotated[Tensor, "G"]
-    neighbours: Annotated[int, range(2, 2**20)]
-    shrinkage: float
-    limit: float
-    quiet: float
+    correlation: Annotated[Tensor, "D D"]  # what local covariances are shrunk towards
+    groups: Annotated[Groups, {"G": "G"}]  # of entries that fail together
+    scale: Annotated[Tensor, "G"]  # a, of each group's residual
+    neighbours: Annotated[int, range(2, 2**20)]  # k
+    shrinkage: float  # lambda
+    limit: float  # c, in units of `scale`
+    quiet: float  # no starts for vectors whose scores are all below, as most simulations' are
 
     def neighbourhood(
         self, y: Tensor, kept: Tensor, noise: Tensor
@@ -148,9 +140,8 @@ class Search:
     def __call__(self, y: Tensor, observed: Tensor, noise: Tensor) -> tuple[Found, Tensor]:
         """Search for each vector `(B, D)` in standard units; `noise` is its further variance.
 
-        Returns:
-            The best sets found, and sets `(B, CHAINS, D)` drawn with weights exp(-Q / 2) from those
-            that any start has led to, each counted once.
+        Return the best sets found, and sets `(B, CHAINS, D)` drawn with weights exp(-Q / 2) from
+        those that any start has led to, each counted once.
         """
         blocks = torch.arange(len(y)).split(self.rows(STARTS + 1))
         parts = [self._block(y[r], observed[r], noise[r]) for r in blocks]
@@ -172,8 +163,7 @@ class Search:
         B, num = len(y), STARTS + 1
         starts = self.bank.starts(y, observed, STARTS) & observed[:, None]
         many = (t.repeat_interleave(STARTS, 0) for t in (observed, y, noise))
-        others = self._settle(starts.flatten(0, 1), *many)
-        every = Found.join([found, others])
+        every = Found.join([found, self._settle(starts.flatten(0, 1), *many)])
         index = torch.arange(B * STARTS).view(B, STARTS) + B
         index = torch.cat([torch.arange(B)[:, None], index], 1)
         cost, kept = every.cost[index], every.kept[index]
@@ -187,15 +177,8 @@ class Search:
     def sample(self, y: Tensor, observed: Tensor, noise: Tensor, kept: Tensor, seed: int) -> Tensor:
         """Draw sets to believe with density proportional to exp(-Q / 2), by Gibbs sampling.
 
-        Arguments:
-            y: Vectors `(B, D)` in standard units.
-            observed: Their entries that were observed.
-            noise: Their further variance.
-            kept: Where the chains begin, `(B, CHAINS, D)`.
-            seed: All vectors have the same random numbers, so that none depends on the others.
-
-        Returns:
-            Sets `(B, CHAINS, D)`.
+        Chains begin at `kept`, `(B, CHAINS, D)`, and end at what is returned. All vectors have the
+        same random numbers, so that none depends on the others.
         """
         blocks = torch.arange(len(y)).split(self.rows(CHAINS))
         return torch.cat([self._sample(y[r], observed[r], noise[r], kept[r], seed) for r in blocks])
@@ -210,7 +193,7 @@ class Search:
         for _ in range(SWEEPS):
             table = self.shared(y, sets, noise)[2]
             for g in torch.randperm(len(bound), generator=generator).tolist():
-                group = self.groups.only(g)
+                group = Groups(self.groups.members[g : g + 1])
                 r, now = group.distance(table, observed)[:, 0], group.any(table.kept)[:, 0]
                 u = torch.rand(CHAINS, dtype=torch.float64, generator=generator)
                 believe = u.repeat(len(kept)) < torch.sigmoid((bound[g] - r.square()) / 2)
@@ -292,3 +275,27 @@ def _replaced(found: Found, rows: Tensor, part: Found) -> Found:
     for name, value in vars(found).items():
         value[rows] = vars(part)[name]
     return found
+
+
+def completed(
+    search: Search, y: Tensor, sets: Tensor, noise: Tensor, num: int, widening: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Draw `num` vectors for each of several sets `(B, C, D)` of entries to believe.
+
+    Return conditional means `(B, C, D)` and draws `(B, C * num, D)`, `widening` times as far from
+    these. All vectors have the same random numbers, so that none depends on the others.
+    """
+    (B, C, D), generator = sets.shape, torch.Generator().manual_seed(seed)
+    y, noise = y.repeat_interleave(C, 0), noise.repeat_interleave(C, 0)
+    kept = sets.flatten(0, 1)
+    near, local, table = search.shared(y, kept, noise)
+    both = kept[:, :, None] & kept[:, None]
+    gain = local.covariance @ torch.where(both, -table.values[:, :-1, :-1], 0.0)
+    mean = local.mean + (gain @ (y - local.mean)[..., None])[..., 0]
+    k = near.shape[1]
+    order = torch.randperm(k, generator=generator).repeat(-(-C * num // k))[: C * num]
+    x = search.bank.z[near.gather(1, order.view(C, num).repeat(B, 1))].double()
+    epsilon = torch.randn(C, num, D, dtype=torch.float64, generator=generator).repeat(B, 1, 1)
+    seen = x + noise.sqrt()[:, None] * epsilon
+    drawn = mean[:, None] + widening * (x + (y[:, None] - seen) @ gain.mT - mean[:, None])
+    return mean.view(B, C, D), drawn.view(B, C * num, D)

@@ -5,9 +5,8 @@ r"""The Gaussian kernel, its bandwidth, the squared MMD, and random Fourier feat
     \mathrm{MMD}^2(P, Q) = \mathbb{E}\,k(x, x') - 2\,\mathbb{E}\,k(x, y) + \mathbb{E}\,k(y, y')
 
 with one bandwidth, or several to sum over. The median heuristic is :math:`\sigma =
-\mathrm{median}_{i < j} \|x_i - x_j\|` (the paper's appendix "Further Experimental Details"). A
-multiple of it, written `"0.5 median"`, trades clean efficiency for robustness: a narrower kernel
-forgets outliers sooner and uses less of each clean observation (docs/method.md, "Bandwidth").
+\mathrm{median}_{i < j} \|x_i - x_j\|` (the paper's appendix "Further Experimental Details"); a
+multiple of it trades clean efficiency for robustness (docs/method.md, "Bandwidth").
 
 **Random Fourier features**
 
@@ -17,9 +16,8 @@ forgets outliers sooner and uses less of each clean observation (docs/method.md,
     \mathbb{E}\,\langle z(x), z(y) \rangle = k(x, y) ,
 
 make the squared MMD between two samples close to the squared distance of their mean embeddings
-:math:`\bar z = \frac{1}{N} \sum_n z(x_n)` (equation 2 of the paper). One cosine with a random
-phase for each frequency, as in scikit-learn's `RBFSampler`, would have a larger variance
-(docs/method.md).
+:math:`\bar z = \frac{1}{N} \sum_n z(x_n)` (equation 2 of the paper), with a smaller variance than
+one cosine with a random phase for each frequency (docs/method.md).
 
 References:
     Gretton et al., A Kernel Two-Sample Test, JMLR 13 (2012), equations 3 and 5.
@@ -28,8 +26,6 @@ References:
     Yu et al., Orthogonal Random Features, NeurIPS 2016.
     Avron et al., Quasi-Monte Carlo Feature Maps for Shift-Invariant Kernels, JMLR 17 (2016).
 """
-
-from __future__ import annotations
 
 import math
 import re
@@ -49,18 +45,14 @@ LOST = 1e-10  # the largest error of a squared distance by products, in units of
 # 1/sqrt(2000), 2%, and the distances take 16 MB.
 MAX_OBSERVATIONS = 2_000
 CANCELLED = 1e-6  # of the largest squared distance: a product still has 10 digits of the others
-NUMBER = r"\d*\.?\d+"
 LEAST = 1e-100  # a bandwidth whose square and inverse square are numbers
 RULES = "a positive number, 'median', or a multiple such as '0.5 median'"
 
 
 def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Tensor:
-    r"""Return the Gram matrix of the Gaussian kernel, or of a sum of Gaussian kernels.
+    """Return the Gram matrix `(*, n, m)` of a Gaussian kernel between `(*, n, D)` and `(*, m, D)`.
 
-    Arguments:
-        x: Points `(*, n, D)`.
-        y: Points `(*, m, D)`; kernel values are `(*, n, m)`.
-        bandwidth: The standard deviation :math:`\sigma` of the kernel, or several.
+    Several bandwidths, each the standard deviation of a kernel, give the sum of these kernels.
 
     Example:
         >>> gaussian_kernel(torch.zeros(1, 2), torch.ones(1, 2), bandwidth=(1.0, 1.0))
@@ -76,18 +68,12 @@ def gaussian_kernel(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) ->
 def mmd_squared(
     x: Tensor, y: Tensor, bandwidth: float | Sequence[float], *, unbiased: bool = False
 ) -> Tensor:
-    r"""Return the squared maximum mean discrepancy `(*,)` between two samples.
+    """Return the squared maximum mean discrepancy `(*,)` between points `(*, n, D)`, `(*, m, D)`.
 
     The biased form (a V-statistic, never negative) is the squared distance between the two
     empirical mean embeddings, which is what `FourierFeatures` approximates; the unbiased form (a
-    U-statistic) leaves out the diagonal. Differentiable; without gradients memory is bounded by
-    blocks of `BLOCK_VALUES` kernel values.
-
-    Arguments:
-        x: Points `(*, n, D)`.
-        y: Points `(*, m, D)`.
-        bandwidth: The standard deviation of the kernel, or several, whose kernels are summed.
-        unbiased: Whether to leave out the terms :math:`k(x_i, x_i)`.
+    U-statistic) leaves out the diagonal. Kernels of several bandwidths are summed. Differentiable;
+    without gradients memory is bounded by blocks of `BLOCK_VALUES` kernel values.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
@@ -119,9 +105,8 @@ def _kernel_sum(x: Tensor, y: Tensor, bandwidth: float | Sequence[float]) -> Ten
 def squared_distances(x: Tensor, y: Tensor, unit: float) -> Tensor:
     r"""Return squared distances `(*, n, m)` between points `(*, n, D)` and `(*, m, D)`, float64.
 
-    As :math:`\|x\|^2 + \|y\|^2 - 2 x^\top y` about the mean of y, a matrix product and ten times
-    faster in many dimensions, but only where no point is so far that the rounding of its square
-    matters next to `unit` squared.
+    As :math:`\|x\|^2 + \|y\|^2 - 2 x^\top y` about the mean of y, ten times faster in many
+    dimensions, where no point is so far that rounding of its square matters next to `unit` squared.
     """
     x, y = x.double(), y.double()
     centre = y.detach().mean(-2, keepdim=True)
@@ -142,13 +127,9 @@ def _several(bandwidth: float | Sequence[float]) -> tuple[float, ...]:
 
 
 def median_distance(x: Tensor, generator: torch.Generator) -> float:
-    """Return the median pairwise distance of at most 2,000 observations pooled over datasets.
+    """Return the median distance of 2,000 random observations of datasets `(M, N, *event)`.
 
     It is 0 where most observations coincide.
-
-    Arguments:
-        x: Simulated datasets `(M, N, *event)`.
-        generator: Chooses the observations, evenly over datasets.
 
     Example:
         >>> x = torch.tensor([[[0.0], [3.0]]])
@@ -173,12 +154,9 @@ def power_of_two(size: float) -> float:
 
 
 def choose_bandwidth(rule: float | str, x: Tensor, generator: torch.Generator) -> float:
-    """Return the bandwidth that a rule gives on simulated datasets.
+    """Return the bandwidth that a rule gives on simulated datasets `(M, N, *event)`.
 
-    Arguments:
-        rule: A positive number, `"median"`, or a multiple such as `"0.5 median"`.
-        x: Simulated datasets `(M, N, *event)`.
-        generator: Chooses the subsample.
+    The rule is a positive number, `"median"`, or a multiple such as `"0.5 median"`.
 
     Example:
         >>> x = torch.tensor([[[0.0], [3.0]]])
@@ -208,7 +186,7 @@ def checked_bandwidth(bandwidth: float) -> float:
 def parse_bandwidth(rule: float | str) -> float:
     """Return the number in a bandwidth rule: the bandwidth, or the multiple of the median."""
     if isinstance(rule, str):
-        match = re.fullmatch(rf"\s*({NUMBER})?\s*\*?\s*median\s*", rule)
+        match = re.fullmatch(r"\s*(\d*\.?\d+)?\s*\*?\s*median\s*", rule)
         value = float(match.group(1) or 1.0) if match else 0.0
     else:
         value = checks.number(rule, "bandwidth", RULES)
@@ -234,13 +212,9 @@ SOBOL_DIMENSIONS = 64
 class FourierFeatures:
     r"""A drawn feature map :math:`z : \mathbb{R}^{event} \to \mathbb{R}^K`.
 
-    Its weights are drawn once and stored: the same map embeds the simulations and the observations,
-    which are flattened. Computation happens in the precision of the data.
-
-    Arguments:
-        weight: Frequencies `(D, K/2)`, float64, with D the number of elements of an event.
-        event_shape: Shape of one observation.
-        bandwidth: The kernel's standard deviation, from which `weight` was drawn.
+    Its frequencies `weight`, `(D, K/2)`, float64, are drawn once and stored: the same map embeds
+    the simulations and the observations, which are flattened. Computation happens in the precision
+    of the data.
 
     Example:
         >>> z = FourierFeatures.draw((2,), 4, bandwidth=1.0, generator=torch.Generator())
@@ -263,7 +237,7 @@ class FourierFeatures:
         bandwidth: float,
         generator: torch.Generator,
         frequencies: str = "random",
-    ) -> FourierFeatures:
+    ) -> "FourierFeatures":
         """Draw the frequencies of `num_features` features, an even number, each with the same law.
 
         `"random"` ones are independent normals. `"sobol"` ones are evenly spread, for a smaller
@@ -271,13 +245,12 @@ class FourierFeatures:
         `SOBOL_DIMENSIONS`, `"orthogonal"` ones, which any dimension has, in more.
         """
         shape = (math.prod(event_shape), num_features // 2)
-        many = shape[0] > SOBOL_DIMENSIONS
-        if frequencies == "orthogonal" or (frequencies == "sobol" and many):
-            normal = _orthogonal_normal(*shape, generator)
-        elif frequencies == "sobol":
+        if frequencies == "random":
+            normal = torch.randn(shape, dtype=torch.float64, generator=generator)
+        elif frequencies == "sobol" and shape[0] <= SOBOL_DIMENSIONS:
             normal = _sobol_normal(*shape, generator)
         else:
-            normal = torch.randn(shape, dtype=torch.float64, generator=generator)
+            normal = _orthogonal_normal(*shape, generator)
         return cls(normal / bandwidth, torch.Size(event_shape), bandwidth)
 
     @property
@@ -286,10 +259,7 @@ class FourierFeatures:
         return 2 * self.weight.shape[1]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return features `(..., K)` of observations `(..., *event)`.
-
-        Differentiable; faster inside `torch.no_grad()`.
-        """
+        """Return features `(..., K)` of observations `(..., *event)`; faster without gradients."""
         batch_shape = x.shape[: x.dim() - len(self.event_shape)]
         rows = x.reshape(batch_shape.numel(), len(self.weight))
         weight = self.weight.to(x.dtype)
@@ -309,8 +279,7 @@ class FourierFeatures:
     def mean(self, x: Tensor) -> Tensor:
         """Return mean embeddings `(B, K)` of datasets `(B, N, *event)`.
 
-        Cache-sized blocks of observations are embedded and summed, on as many threads as torch
-        has; beyond input and output this takes a few MB for each thread, whatever B and N are.
+        Beyond input and output this takes a few MB for each of torch's threads.
         """
         (num, num_obs), weight = x.shape[:2], self.weight.to(x.dtype)
         half, rows = weight.shape[1], self._block_rows(x)
@@ -373,11 +342,7 @@ def _sobol_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
 
 
 def _orthogonal_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:
-    """Normal vectors `(dim, num)`, orthogonal within each block of `dim`.
-
-    A block is uniform among orthogonal ones (the Q of a normal matrix, its signs fixed), and each
-    column has the length of an independent normal vector.
-    """
+    """Normal vectors `(dim, num)`, orthogonal within each block of `dim`, with normal lengths."""
     normal = torch.randn(dim, num, dtype=torch.float64, generator=generator)
     factors = [torch.linalg.qr(block) for block in normal.split(dim, dim=1)]
     lengths = torch.randn(dim, num, dtype=torch.float64, generator=generator).norm(dim=0)

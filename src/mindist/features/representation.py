@@ -10,13 +10,11 @@ A kernel :math:`k(r(x), r(y))` compares observations through a representation
 or any function; each coordinate of it clamped to a `Range` about its simulated values.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,9 +25,6 @@ from mindist.features.kernel import power_of_two
 from mindist.protocols import State
 from mindist.schema import INLINE, UNSTORED, Record, pack
 from mindist.storage import damaged
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 BLOCK_ROWS = 1_024  # observations mapped at once for their range: 64 MB of 128 x 128 images
 MAX_OBSERVATIONS = 5_000  # for medians
@@ -46,16 +41,15 @@ class Range:
     r"""Clamp each coordinate to its simulated range, widened by half of its width on both sides.
 
     Far from everything simulated a kernel is 0, but its estimate by random features is noise of
-    size :math:`1/\sqrt{K}`: gross outliers would look close to some simulations by luck. A
-    coordinate that never varied in the simulations gets the median width of those that vary (1 if
-    none does), so that a departure is as visible there as in any other.
+    size :math:`1/\sqrt{K}`: gross outliers would look close to some simulations by luck. What never
+    varied gets the median width of what varies (or 1), so that a departure is as visible there.
     """
 
     lo: Annotated[Tensor, "D"]
     hi: Annotated[Tensor, "D"]
 
     @classmethod
-    def of(cls, values: Tensor) -> Range:
+    def of(cls, values: Tensor) -> "Range":
         """Return the widened range of simulated values `(n, D)`."""
         lo, hi = torch.aminmax(values.double(), dim=0)
         middle, width = (lo + hi) / 2, _filled(hi - lo, torch.maximum(lo.abs(), hi.abs()))
@@ -71,11 +65,7 @@ UNLIMITED = Range(torch.tensor([-torch.inf]), torch.tensor([torch.inf]))
 
 @dataclass(frozen=True)
 class Representation(ABC):
-    """A map of finite observations `(..., *event)` to vectors `(..., D)`, in their precision.
-
-    Arguments:
-        event_shape: Shape of one observation.
-        bounds: Range of each coordinate of the result.
+    """A map of finite observations `(..., *event)` to bounded `(..., D)`, in their precision.
 
     Example:
         >>> from mindist.features import make_representation
@@ -115,10 +105,10 @@ class Representation(ABC):
     def _map(self, rows: Tensor) -> Tensor:
         """Map flattened observations to vectors `(n, D)`, not yet clamped."""
 
-    def _bounded(self, rows: Tensor) -> Self:
-        """Return the same map with bounds from flattened simulated observations."""
+    def _range(self, rows: Tensor) -> Range:
+        """Return the bounds that flattened simulated observations give."""
         ends = [torch.stack(torch.aminmax(self._map(r), dim=0)) for r in rows.split(BLOCK_ROWS)]
-        return replace(self, bounds=Range.of(torch.cat(ends)))
+        return Range.of(torch.cat(ends))
 
 
 class StoredRepresentation(Representation):
@@ -126,11 +116,11 @@ class StoredRepresentation(Representation):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, x: Tensor) -> Self:
+    def of(cls, x: Tensor) -> Representation:
         """Fit to simulated datasets `(M, N, *event)`."""
-        event_shape = x.shape[2:]
-        rows = x.reshape(-1, event_shape.numel())
-        return cls(event_shape, UNLIMITED, **cls._fit(rows, event_shape))._bounded(rows)
+        rows, event = x.reshape(-1, x.shape[2:].numel()), x.shape[2:]
+        made = cls(event, UNLIMITED, **cls._fit(rows, event))
+        return replace(made, bounds=made._range(rows))
 
     @staticmethod
     def _fit(rows: Tensor, event_shape: torch.Size) -> dict[str, Tensor]:
@@ -150,13 +140,10 @@ class Identity(StoredRepresentation):
 
 @dataclass(frozen=True)
 class Standardised(StoredRepresentation):
-    """Each coordinate centred, and divided by its standard deviation over simulations.
-
-    One that never varied is divided by the median deviation of the others, as for its `Range`.
-    """
+    """Each coordinate centred, and divided by its standard deviation over simulations."""
 
     centre: Annotated[Tensor, "D"]  # means
-    scale: Annotated[Tensor, "D"]  # standard deviations
+    scale: Annotated[Tensor, "D"]  # standard deviations; the median of the others for constants
     name = "standardised"
 
     @staticmethod
@@ -195,8 +182,7 @@ class PowerSpectrum(StoredRepresentation):
         \qquad j = 0, \ldots, \lfloor \min(H, W)/2 \rfloor ,
 
     with the unitary discrete Fourier transform and :math:`|f|` in cycles per shorter side, rounded;
-    the corners beyond are left out. It tells texture, size and noise, not place: it does not change
-    when the observation is shifted cyclically, and hardly when an image is rotated.
+    the corners beyond are left out. It tells texture, size and noise, not place or rotation.
     """
 
     floor: Annotated[Tensor, ""]  # the least power, `FLOOR` of the median of the mean power
@@ -228,8 +214,7 @@ class PowerSpectrum(StoredRepresentation):
         # Parseval: the mean of the squares of the pixels is the mean power over all frequencies.
         few = _some(rows)
         unit = _unit_of(few.abs().amax(1).median())
-        few = few if unit == 1 else few / unit
-        floor = FLOOR * _typical(few.square().mean(1)) * unit**2
+        floor = FLOOR * _typical((few / unit).square().mean(1)) * unit**2
         ring, share = _rings(event_shape)
         return {"floor": floor, "ring": ring.to(rows.device), "share": share.to(rows.device)}
 
@@ -265,11 +250,8 @@ def _rings(event_shape: torch.Size) -> tuple[Tensor, Tensor]:
 class Encoded(Representation):
     """Any function of observations, such as a frozen network, which is not stored, only its range.
 
-    It is called on the device of the data: move a network there yourself.
-
-    Arguments:
-        function: From `(n, *event)` to `(n, D)`, or to `(n, *shape)`, which is flattened.
-        numpy: Whether it wants NumPy arrays; `of` finds out.
+    It maps `(n, *event)`, as tensors or NumPy arrays, to `(n, D)`, or to `(n, *shape)`, which is
+    flattened. It is called on the device of the data: move a network there yourself.
 
     Example:
         >>> x = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
@@ -284,7 +266,7 @@ class Encoded(Representation):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, function: Callable[[Any], Any], x: Tensor) -> Encoded:
+    def of(cls, function: Callable[[Any], Any], x: Tensor) -> "Encoded":
         """Check the function on simulated datasets `(M, N, *event)` and take its range there."""
         rows = x.reshape(-1, x.shape[2:].numel())
         few, numpy = rows[:3], _wants_numpy(function, x.flatten(0, 1)[:3])
@@ -298,7 +280,7 @@ class Encoded(Representation):
                     "simulated observations. Put a network with batch normalisation or dropout "
                     "into eval mode; make a random function deterministic."
                 )
-        encoded = encoded._bounded(rows)
+        encoded = replace(encoded, bounds=encoded._range(rows))
         if not torch.isfinite(encoded.bounds.lo).all():
             said = "a function that is finite on simulated observations"
             then = "Look for a logarithm of 0 or a ratio to 0 in it."
@@ -347,11 +329,9 @@ REPRESENTATIONS: dict[str, type[StoredRepresentation]] = {
 
 
 def make_representation(rule: str | Callable[[Any], Any], x: Tensor) -> Representation:
-    """Fit the representation that a rule names to simulated datasets.
+    """Fit to simulated datasets `(M, N, *event)` the representation that a rule names.
 
-    Arguments:
-        rule: A name of `REPRESENTATIONS`, a function for `Encoded`, or a fitted representation.
-        x: Simulated datasets `(M, N, *event)`.
+    The rule is a name of `REPRESENTATIONS`, a function for `Encoded`, or a fitted representation.
 
     Example:
         >>> x = torch.tensor([[0.0, 2.0]])
@@ -369,10 +349,7 @@ def make_representation(rule: str | Callable[[Any], Any], x: Tensor) -> Represen
 def read_representation(
     record: Record, size: int, function: Callable[[Any], Any] | None = None
 ) -> Representation | None:
-    """Rebuild a representation of length `size` from its `state` in the record of an embedding.
-
-    None if there is none. `function` is that of an `Encoded`, because functions are not stored.
-    """
+    """Rebuild the representation of length `size`, if any; a `function` is given, never stored."""
     own = record.part("representation", D=size) if "representation" in record else None
     name = own.word("name", (*REPRESENTATIONS, Encoded.name)) if own else "raw"
     if name != Encoded.name and function is not None:
@@ -380,12 +357,11 @@ def read_representation(
         raise checks.wrong("representation", said, repr(function), "Leave it out.")
     if own is None:
         return None
-    event_shape = own.shape("event_shape")
     made: Representation
     if name != Encoded.name:
         made = own.read(REPRESENTATIONS[name])
     elif callable(function):
-        made = Encoded(event_shape, own.read(Range), function, own.flag("numpy"))
+        made = Encoded(own.shape("event_shape"), own.read(Range), function, own.flag("numpy"))
     else:
         then = "Functions are not stored: pass it to load as representation=."
         said = "the function that this estimator was fitted with"

@@ -205,12 +205,7 @@ def _array(x: Tensor) -> NDArray[Any]:
 
 
 def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
-    """Write the weights of a trained workflow or approximator to a folder.
-
-    Arguments:
-        path: A folder that does not exist yet, is empty, or holds an older artefact.
-        posterior: What `RobustPosterior` takes, with or without a summary network.
-    """
+    """Write the weights of a trained workflow or approximator to a new or an empty folder."""
     approximator = trained(posterior)
     tensors = {f"weight.{i}": weight.value for i, weight in enumerate(approximator.weights)}
     for kind, shape in input_shapes(approximator).items():  # one row of each, at the mean
@@ -225,10 +220,8 @@ def save_posterior(path: str | os.PathLike[str], posterior: Any) -> None:
 def load_posterior(path: str | os.PathLike[str], posterior: Any) -> Any:
     """Read what `save_posterior` wrote into a workflow, and return it; equal seeds, equal draws.
 
-    Arguments:
-        path: The folder that was passed to `save_posterior`.
-        posterior: A workflow or approximator made as the saved one was, trained or not: same
-            networks, same adapter, same `standardize`. Its weights are replaced.
+    The workflow or approximator is made as the saved one was, trained or not: same networks, same
+    adapter, same `standardize`. Its weights are replaced.
     """
     _, tensors = storage.read_artefact(path, KIND)
     approximator = getattr(posterior, "approximator", posterior)

@@ -250,11 +250,7 @@ def bridge(posterior: Any, example: Tensor | None) -> Backend:
 
 
 def save_weights(path: str | os.PathLike[str], net: nn.Module) -> None:
-    """Write the parameters and buffers of a network to a folder.
-
-    Arguments:
-        path: A folder that does not exist yet, is empty, or holds an older artefact.
-        net: The network.
+    """Write the parameters and buffers of a network to a folder: a new, an empty or its old one.
 
     Example:
         >>> import tempfile
@@ -267,10 +263,6 @@ def save_weights(path: str | os.PathLike[str], net: nn.Module) -> None:
 
 def load_weights(path: str | os.PathLike[str], net: Net) -> Net:
     """Read what `save_weights` wrote into a network of the same architecture, and return it.
-
-    Arguments:
-        path: The folder that was passed to `save_weights`.
-        net: A network with the names and shapes of the stored one; its weights are replaced.
 
     Example:
         >>> import tempfile

@@ -86,10 +86,6 @@ def load_pickled_posterior(path: str | os.PathLike[str], *, trust: bool = False)
         checked. Say so only of files that you have made yourself, or got from someone you trust by
         a way that nobody else could write to.
 
-    Arguments:
-        path: The file.
-        trust: Whether to run it.
-
     Example:
         >>> load_pickled_posterior("posterior.pkl")
         Traceback (most recent call last):

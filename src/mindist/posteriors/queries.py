@@ -39,7 +39,6 @@ class Conditions:
 
     @classmethod
     def certain(cls, s: Tensor) -> "Conditions":
-        """Make conditions of one summary for each dataset and no more."""
         return cls(s, torch.zeros(len(s), dtype=torch.bool, device=s.device), s[:, None][:, :0])
 
     def __len__(self) -> int:
@@ -159,8 +158,7 @@ class Queries:
         with seeded(seed, self.backend.device):
             drawn = self.draw(shape.numel(), at, budget)
             empty = drawn.obtained == 0
-            timeout = budget.expired() and budget.raise_on_timeout
-            if shape.numel() and empty.any() and not timeout:
+            if shape.numel() and empty.any() and not (budget.expired() and budget.raise_on_timeout):
                 drawn = self._nearest(drawn, at, empty, budget)
         if not budget.reject and drawn.samples.numel():
             share = 1 - self.backend.components[0].in_support(drawn.samples).double().mean().item()
@@ -248,8 +246,7 @@ class Queries:
                 theta = s[:0]
                 if checks.choice(start, ("posterior", "prior"), "init_method") == "posterior":
                     theta = self.sample((num_starts,), Conditions.certain(s))[:, 0]
-                if not len(theta):
-                    theta = self.backend.sample_prior(num_starts)
+                theta = theta if len(theta) else self.backend.sample_prior(num_starts)
             mode = self.backend.maximise(s, theta, **options)
         self._modes.put(key, mode)
         return mode.clone()

@@ -135,8 +135,12 @@ class RobustPosterior:
     def conditions_of(self, adaptation: Adaptation | Completion) -> Conditions:
         """Return the summaries at which the posterior is asked, given the adaptation of data."""
         adaptation = _batch(adaptation)
-        if isinstance(adaptation, Completion):
-            return self._completed(adaptation)
+        if isinstance(adaptation, Completion):  # average over completed vectors, or their mean
+            around = self.queries.checked(adaptation.completed.flatten(2).flatten(0, 1))
+            around = around.view(len(adaptation), -1, around.shape[1])
+            adapted, sure = adaptation.adapted.to(around.device), self._uncertainty is False
+            s = torch.where(adapted[:, None], around.mean(1), around[:, 0])
+            return Conditions.certain(s) if sure else Conditions(s, adapted, around)
         s_star = self.queries.checked(adaptation.s_star)
         uncertain = adaptation.excess.flatten(1).any(1)
         noise = self._noise()
@@ -145,31 +149,12 @@ class RobustPosterior:
         around = spread(adaptation.s_star, adaptation.excess, noise, NUM_POINTS)
         return Conditions(s_star, uncertain.to(s_star.device), around.to(s_star))
 
-    def _completed(self, found: Completion) -> Conditions:
-        """Return observed vectors, or completed ones to average over and their mean."""
-        around = self.queries.checked(found.completed.flatten(2).flatten(0, 1))
-        around = around.view(len(found), -1, around.shape[1])
-        adapted = found.adapted.to(around.device)
-        s = torch.where(adapted[:, None], around.mean(1), around[:, 0])
-        return (
-            Conditions.certain(s) if self._uncertainty is False else Conditions(s, adapted, around)
-        )
-
     def sample(
-        self,
-        sample_shape: Sequence[int] = (),
-        x: Array | None = None,
-        *,
-        seed: int | None = None,
-        reject_outside_prior: bool = True,
-        max_sampling_batch_size: int = 10_000,
-        max_sampling_time: float | None = None,
-        return_partial_on_timeout: bool = False,
-        show_progress_bars: bool = False,
-        nearest_if_none: bool = True,
-        **options: Any,
+        self, sample_shape: Sequence[int] = (), x: Array | None = None, **options: Any
     ) -> Tensor:
-        """Draw from the posterior of one dataset.
+        """Draw `(*sample_shape, d_theta)` from the posterior of one dataset.
+
+        If only k were found the draws are `(k, d_theta)`, with a warning.
 
         Arguments:
             sample_shape: Shape of the samples to draw.
@@ -184,20 +169,8 @@ class RobustPosterior:
             nearest_if_none: Whether to replace each draw by the nearest of 10,000 draws from the
                 prior, with a warning, where none lies inside its support, rather than raise.
             options: Further keywords of the wrapped posterior's `sample`, such as `steps`.
-
-        Returns:
-            Samples `(*sample_shape, d_theta)`; with a warning, `(k, d_theta)` if only k were found.
         """
-        options |= {
-            "reject_outside_prior": reject_outside_prior,
-            "max_sampling_batch_size": max_sampling_batch_size,
-            "max_sampling_time": max_sampling_time,
-            "return_partial_on_timeout": return_partial_on_timeout,
-            "show_progress_bars": show_progress_bars,
-            "nearest_if_none": nearest_if_none,
-        }
-        one = self._one_dataset(x)
-        return self.sample_batched(sample_shape, one, seed=seed, **options).squeeze(-2)
+        return self.sample_batched(sample_shape, self._one_dataset(x), **options).squeeze(-2)
 
     def sample_batched(
         self,
@@ -233,10 +206,10 @@ class RobustPosterior:
         seed: int = 0,
         **options: Any,
     ) -> Tensor:
-        """Return the log-probability of parameters given one dataset; -inf outside the prior.
+        """Return log-probabilities `(*,)` of parameters given one dataset; -inf outside the prior.
 
         Arguments:
-            theta: Parameters `(*, d_theta)`.
+            theta: Parameters `(*, d_theta)`; a single vector counts as one, `(1, d_theta)`.
             x: One dataset `(N, *event)` or `(1, N, *event)`; by default `default_x`.
             norm_posterior: Whether to divide by the posterior's mass inside the prior's support. By
                 default as the wrapped posterior does: sbi's NPE does, its vector fields do not.
@@ -245,9 +218,6 @@ class RobustPosterior:
                 `num_rejection_samples`.
             seed: Seed of that estimate.
             options: Further keywords of the wrapped posterior's `log_prob`, such as `ode_kwargs`.
-
-        Returns:
-            Log-probabilities `(*,)`; `(1,)` for a single parameter vector.
         """
         x = self._one_dataset(x)
         # All of it: importing BayesFlow turns autograd off, and a view then has no gradient.
@@ -459,14 +429,13 @@ def example_summary(mds: Any) -> Tensor | None:
     """Return one simulated summary `(1, d_s)`, or None before the fit."""
     fitted = getattr(mds, "fitted_", None)
     if isinstance(mds, Entrywise) and fitted is not None:
-        return fitted.search.bank.vectors(1).float()
+        bank = fitted.search.bank
+        return (bank.z[:1] * bank.scale + bank.centre).float()
     return None if fitted is None else fitted.summarise(fitted.probe)[:1].float()
 
 
 def axes(mds: Any) -> int:
-    """Return how many axes one observed dataset has: an axis of observations, or none, and those of
-    an event.
-    """
+    """Return how many axes one dataset has: that of observations, if any, and an event's."""
     return len(mds.event_shape) + (not isinstance(mds, Entrywise))
 
 
@@ -495,10 +464,8 @@ class Adaptations:
             found |= {key: computed[row : row + 1] for row, key in enumerate(missing)}
             size = sum(v.nbytes for v in vars(computed[0]).values() if isinstance(v, Tensor))
             self._recent.capacity = room = max(1, min(CAPACITY, MAX_BYTES // size))
-            new = list(missing)
-            if len(new) > room:  # copy the end, so that the rest is not kept alive
-                new, computed = new[-room:], computed[torch.arange(len(new))[-room:]]
-            for row, key in enumerate(new):
+            computed = computed[torch.arange(len(missing))[-room:]]  # a copy keeps no more alive
+            for row, key in enumerate(list(missing)[-room:]):
                 self._recent.put(key, computed[row : row + 1])
         parts = [part for key in keys if (part := found[key]) is not None]
         return type(parts[0]).join(parts)[torch.arange(len(parts))]  # with tensors of its own

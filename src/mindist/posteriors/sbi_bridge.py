@@ -192,12 +192,10 @@ def _estimator(posterior: Any) -> Any:
 
 
 class EmbeddingSummary(nn.Module):
-    r"""A frozen copy of an embedding net :math:`f_\phi`: datasets to summaries.
+    r"""A frozen copy of an embedding net :math:`f_\phi`: `(B, N, *event)` to `(B, d_s)`.
 
-    Arguments:
-        net: Maps `(B, N, *event)` to `(B, d_s)`, standardisation of the data included.
-        condition_shape: `(N, *event)` in training.
-        fixed_size: Whether the net takes no other N than that of training.
+    In training data had the `condition_shape`, `(N, *event)`; of `fixed_size` is a net that takes
+    no other N. Standardisation of the data is part of it.
 
     Example:
         >>> summary = EmbeddingSummary(nn.Flatten(), torch.Size([3, 2]))
@@ -235,7 +233,7 @@ class EmbeddingSummary(nn.Module):
 
 
 def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
-    r"""Cut a jointly trained NPE into its summary :math:`f_\phi` and a posterior over `s`.
+    r"""Cut a jointly trained NPE into its frozen summary and a `DirectPosterior` over its values.
 
     Together they are the posterior that was given, which stays as it is: `log_prob(theta, f(x))`
     of the second half is `log_prob(theta, x)` of the whole, and equal seeds give equal samples.
@@ -245,10 +243,6 @@ def split_embedding(posterior: Any) -> tuple[EmbeddingSummary, Any]:
     Arguments:
         posterior: A `DirectPosterior` trained with an `embedding_net` that maps `(B, N, *event)`
             to `(B, d_s)`, with any of sbi's flows (maf, nsf, ..., zuko_*) or mixtures (mdn).
-
-    Returns:
-        The frozen summary, for `MinimumDistance`, and a `DirectPosterior` over its values, for
-        `RobustPosterior`.
 
     Example:
         >>> from mindist.tasks import GaussianTask

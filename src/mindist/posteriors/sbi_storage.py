@@ -79,7 +79,9 @@ def load_posterior(
     embedding_net: nn.Module | None = None,
     summary_net: nn.Module | None = None,
 ) -> tuple[Any, EmbeddingSummary | None]:
-    """Read what `save_posterior` wrote; equal seeds give the samples of what was saved, bit by bit.
+    """Read what `save_posterior` wrote: a `DirectPosterior`, and the stored summary or None.
+
+    Equal seeds give the samples of what was saved, bit by bit.
 
     Arguments:
         path: The folder that was passed to `save_posterior`.
@@ -87,9 +89,6 @@ def load_posterior(
         embedding_net: A network like the posterior's embedding net, with any weights, if it has
             one; it becomes part of the posterior.
         summary_net: A network like the one behind the stored summary, if there is one.
-
-    Returns:
-        A `DirectPosterior`, and the stored summary or None.
 
     Example:
         >>> load_posterior("no such folder", prior=None)

@@ -60,7 +60,7 @@ def train_npe(
     seed: int | None = None,
     show_progress: bool = False,
 ) -> Any:
-    """Train sbi's NPE, printing and writing nothing.
+    """Train sbi's NPE, printing and writing nothing, and return a `DirectPosterior`.
 
     The defaults are the paper's (appendix, Further Experimental Details): a neural spline flow as
     sbi configures it, Adam at 5e-4, until convergence by sbi's early stopping.
@@ -83,9 +83,6 @@ def train_npe(
         stop_after_epochs: Epochs without improvement before stopping; sbi's default.
         seed: Seed of initial weights and batches; None draws from the global generator.
         show_progress: Let sbi print the number of epochs.
-
-    Returns:
-        A `DirectPosterior`.
 
     Example:
         >>> theta = torch.randn(200, 1)

@@ -31,9 +31,8 @@ MAX_ROWS = 100_000
 # Width of the upper limit on an acceptance rate, in standard errors: with no acceptance in n draws
 # the limit is 9/n, which a dataset that could still make it exceeds with probability e^-9 = .0001.
 GIVE_UP_ERRORS = 3.0
-NEAREST = (
-    10_000  # draws from the prior, the nearest of which stands for a draw where none is inside
-)
+# Draws from the prior, the nearest of which stands for a draw where none is inside.
+NEAREST = 10_000
 MIN_ACCEPTED = 100  # which make Z(s) known to 10%, that is a log-probability to 0.1
 
 
@@ -182,7 +181,7 @@ def shortfall_message(drawn: Drawn, budget: Budget) -> str:
     )
 
 
-def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
+def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, ...]:
     """Return draws for Z(s), and draws at once, from keywords of sbi, whose flags do nothing."""
     numbers = ("num_rejection_samples", "rejection_sampling_batch_size")
     flags = ("show_progress_bars", "force_update")
@@ -192,8 +191,7 @@ def leakage_options(given: Mapping[str, Any] | None) -> tuple[int, int]:
         raise checks.wrong("leakage_correction_params", said, repr(given), kind=TypeError)
     for name in flags:
         checks.flag(given.get(name, False), name)
-    num_draws, batch_size = (checks.positive(given.get(name, 10_000), name) for name in numbers)
-    return num_draws, batch_size
+    return tuple(checks.positive(given.get(name, 10_000), name) for name in numbers)
 
 
 # An estimate of Z(s) for B datasets: draws inside the prior's support, and all, `(B,)`.

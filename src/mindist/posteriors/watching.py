@@ -136,10 +136,9 @@ class Watched:
 
 def _test_argument(mds: Any, summarise: bool, arguments: dict[str, Any]) -> None:
     """Test the argument `x`, and put its summary in its place where that is what is asked for."""
-    if arguments.get("x") is not None:
-        s = _tested_summaries(mds, checks.as_tensor(arguments["x"], "x"), summarise)
-        if summarise:
-            arguments["x"] = s
+    if (x := arguments.get("x")) is not None:
+        s = _tested_summaries(mds, checks.as_tensor(x, "x"), summarise)
+        arguments["x"] = s if summarise else x
 
 
 def _test_by_name(mds: Any, summarised: str | None, widths: Any, arguments: dict[str, Any]) -> None:

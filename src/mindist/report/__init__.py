@@ -11,8 +11,10 @@ except ModuleNotFoundError:
     ) from None
 
 from mindist.report.before_after import plot_posteriors, plot_predictive
-from mindist.report.data_space import plot_data_space, plot_density_contours, plot_images
 from mindist.report.evidence import (
+    plot_data_space,
+    plot_density_contours,
+    plot_images,
     plot_null_distance,
     plot_outlier_scores,
     plot_selftest,

@@ -25,16 +25,10 @@ def plot_posteriors(
 ) -> Any:
     """Draw posterior samples before and after adaptation, and the true parameters where known.
 
-    One parameter gives histograms, two or more a scatter of the first two with contours that hold
-    a half and nine tenths of the samples.
-
-    Arguments:
-        axes: Matplotlib axes.
-        before: Samples `(n, d_theta)` given the observed summary; None leaves them out.
-        after: Samples `(n, d_theta)` given the adapted summary, or None where nothing was adapted.
-        theta: True parameters `(d_theta,)`.
-        names: Names of the parameters.
-        labels: Of both posteriors, for the legend.
+    One parameter gives histograms, two or more a scatter of the first two with contours that hold a
+    half and nine tenths of the samples `(n, d_theta)`: `before` given the observed summary, `after`
+    given the adapted one; None leaves one out. `theta` are the true parameters `(d_theta,)`,
+    `labels` those of both posteriors in the legend.
 
     Example:
         >>> import torch
@@ -98,8 +92,7 @@ def _contours(axes: Any, drawn: Any, colour: str) -> None:
     levels = sorted(np.quantile(density(drawn.T), [1 - mass for mass in MASSES]))
     low, high = drawn.min(0), drawn.max(0)
     margin = 0.15 * (high - low)
-    grid = [np.linspace(a, b, 60) for a, b in zip(low - margin, high + margin, strict=True)]
-    first, second = np.meshgrid(*grid)
+    first, second = np.meshgrid(*np.linspace(low - margin, high + margin, 60).T)
     values = density(np.stack([first.ravel(), second.ravel()])).reshape(first.shape)
     if levels[0] < levels[1]:
         axes.contour(first, second, values, levels=levels, colors=colour, linewidths=1.4)
@@ -118,19 +111,10 @@ def plot_predictive(
 ) -> Any:
     """Draw summaries of replicated data, and those that they should match.
 
-    For each summary the middle 50% (thick) and 90% (thin) of its replications, in standard
-    deviations of the simulated summaries. What was queried should lie among them.
-
-    Arguments:
-        axes: Matplotlib axes.
-        before: Summaries `(n, d_s)` of data simulated from the posterior at the observed summary;
-            None leaves them out.
-        after: The same at the adapted summary; None where nothing was adapted.
-        s_obs: Observed summary `(d_s,)`.
-        s_star: Adapted summary `(d_s,)`.
-        centre: Mean of the simulated summaries `(d_s,)`.
-        scale: Their standard deviation `(d_s,)`.
-        names: Names of the summaries.
+    For each summary the middle 50% (thick) and 90% (thin) of its replications `(n, d_s)`, simulated
+    from the posterior at the observed summary (`before`) and at the adapted one (`after`), of which
+    None leaves one out. What was queried, `s_obs` and `s_star`, should lie among them. Units are
+    those of simulated summaries, with means `centre` and standard deviations `scale`, `(d_s,)`.
 
     Example:
         >>> import torch

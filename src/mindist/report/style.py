@@ -19,11 +19,7 @@ LONGEST_NAME = 28  # letters of a user's name for something that fit on an axis
 
 
 def new_figure(panels: int, size: tuple[float, float] = (5, 5)) -> tuple[Figure, list[Any]]:
-    """Make a row of panels, without a screen and without global state.
-
-    Arguments:
-        panels: Number of axes, side by side.
-        size: Width and height of a panel, in inches.
+    """Make a row of panels of a size in inches, without a screen and without global state.
 
     Example:
         >>> figure, axes = new_figure(3)

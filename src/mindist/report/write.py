@@ -20,8 +20,8 @@ from mindist.posteriors.queries import Conditions
 from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
-from mindist.report import before_after, data_space, evidence
-from mindist.report.data_space import data_kind, plot_data_space, plot_density_contours
+from mindist.report import before_after, evidence
+from mindist.report.evidence import data_kind, plot_data_space, plot_density_contours
 from mindist.report.page import duration, inline_figure, number, plus_minus, render, versions
 from mindist.report.style import ADAPTED, OBSERVED, numbered
 from mindist.result import Adaptation
@@ -188,9 +188,8 @@ def write_report(
         )
     batch, _ = checks.observed(x, mds.event_shape)
     if (result.batched and len(result) != 1) or len(batch) != 1:
-        several = len(result) if result.batched else 1
         then = "For the first of a batch pass result[0] and x[0]."
-        got = f"results of {several} and data of {len(batch)}"
+        got = f"results of {len(result) if result.batched else 1} and data of {len(batch)}"
         raise checks.wrong("result, x", "one dataset", got, then)
     one = result[0] if result.batched else result
     x_obs = batch[0].to(mds.fitted_.probe.dtype)
@@ -210,8 +209,8 @@ def write_report(
         backend = posterior.queries.backend
         parameters = names_of(theta_names, backend.num_parameters, "θ", "theta_names")
         asked["before"] = Conditions.certain(one.s_obs[None].to(backend.device, torch.float32))
-    if posterior is not None and one.adapted:
-        asked["after"] = posterior.conditions_of(moved(one, mds.device))
+        if one.adapted:
+            asked["after"] = posterior.conditions_of(moved(one, mds.device))
     draws = {}
     for name, conditions in asked.items():
         budget = Budget(posterior.queries.max_draws, max_seconds=PATIENCE)
@@ -228,7 +227,7 @@ def write_report(
     values |= {"material": material, "versions": versions(PACKAGES), **_tables(material)}
     values["figures"] = {name: draw(material) for name, draw in FIGURES.items()}
     values["warnings"] = list(dict.fromkeys(words for d in draws.values() for words in d.said))
-    values["predicted"] = [predictive_words(material, name) for name in draws]
+    values |= {"predicted": [predictive_words(material, name) for name in draws], "where": WHERE}
     values |= _about(material, seed, start)
     write_whole(path, render("dataset.html", script="dataset.js", **values).encode())
     return path
@@ -241,7 +240,6 @@ def _tables(material: Material) -> dict[str, Any]:
     moved = zip(result.s_obs, result.s_star, material.shift, strict=True)
     cells = zip(material.summary_names, moved, around, strict=True)
     tests = sorted(material.tests.items(), key=lambda item: item[1])
-    asked = {"before": "observed summary", "after": "adapted summary"}
     header, observations = _observations(material)
 
     def moments(values: Tensor) -> str:
@@ -253,13 +251,13 @@ def _tables(material: Material) -> dict[str, Any]:
         "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
         "observation_header": header,
         "observation_rows": observations,
-        "moment_header": ["Parameter", *(f"At the {asked[name]}" for name in material.draws)],
+        "moment_header": ["Parameter", *(f"At the {WHERE[k]} summary" for k in material.draws)],
         "moment_rows": [
             [name, *(moments(drawn.theta[:, j].double()) for drawn in material.draws.values())]
             for j, name in enumerate(material.theta_names)
         ],
         "fit_rows": [
-            [asked[name].capitalize(), number(drawn.fit), number(drawn.fit_weighted)]
+            [f"{WHERE[name]} summary".capitalize(), number(drawn.fit), number(drawn.fit_weighted)]
             for name, drawn in material.draws.items()
             if drawn.fit is not None
         ],
@@ -290,9 +288,8 @@ def _observations(material: Material) -> tuple[list[str], list[tuple[bool, list[
 def _about(material: Material, seed: int, start: float) -> dict[str, dict[str, Any]]:
     mds = material.mds
     config = {name: getattr(mds, name) for name in PLAIN} | {"decoder": type(mds.decoder).__name__}
-    config |= {"representation": mds.representation, "search": asdict(mds.search)}
-    if not isinstance(mds.representation, str):
-        config["representation"] = "a function"
+    representation = mds.representation if isinstance(mds.representation, str) else "a function"
+    config |= {"representation": representation, "search": asdict(mds.search)}
     settings = {
         "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
         "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
@@ -309,14 +306,12 @@ WHERE = {"before": "observed", "after": "adapted"}
 
 
 def summary_figure(material: Material) -> Markup:
-    """Draw observed, adapted and simulated summaries, in pairs."""
     every = material.mds.fitted_.bank.s.cpu()
     chosen = material.shift.abs().argsort(descending=True, stable=True)[:MOST_SUMMARIES].sort()[0]
     names = [material.summary_names[j] for j in chosen.tolist()]
     s_obs = material.result.s_obs[chosen].numpy()
     s_star = material.result.s_star[chosen].numpy() if material.adapted else None
-    dim, left_out = len(chosen), every.shape[1] - len(chosen)
-    cloud = every[:, chosen].numpy()
+    dim, left_out, cloud = len(chosen), every.shape[1] - len(chosen), every[:, chosen].numpy()
     alt = (
         f"Simulated summaries ({', '.join(names)}) as grey "
         f"{'points and bars' if dim > 1 else 'bars'}, the observed one in orange"
@@ -327,9 +322,9 @@ def summary_figure(material: Material) -> Markup:
     caption += "A summary far outside is drawn at the edge. "
     caption += f"The {left_out} summaries that moved least are left out." if left_out else ""
     size = {1: (4.9, 2.6), 2: (2.6, 2.2), 3: (2.2, 1.9)}.get(dim, (1.8, 1.6))
-    given: dict[str, Any] = {"cloud": cloud, "s_obs": s_obs, "s_star": s_star, "names": names}
-    how: dict[str, Any] = {"size": size, "grid": dim, "caption": caption}
-    return inline_figure("summaries", alt, evidence.plot_summary_pairs, **how, **given)
+    given: Any = {"cloud": cloud, "s_obs": s_obs, "s_star": s_star, "names": names}
+    given |= {"size": size, "grid": dim, "caption": caption}
+    return inline_figure("summaries", alt, evidence.plot_summary_pairs, **given)
 
 
 def distance_figure(material: Material) -> Markup:
@@ -348,13 +343,11 @@ def distance_figure(material: Material) -> Markup:
 
 
 def score_figure(material: Material) -> Markup:
-    result = material.result
-    low, high = (number(end) for end in result.outlier_score.aminmax())
-    alt = (
-        f"Outlier scores of {len(material.x):,} observations from {high} down to {low}; "
-        f"{int(result.outliers.sum()):,} are marked as suspicious."
-    )
-    given = (result.outlier_score.numpy(), result.outliers.numpy())
+    score, outliers = material.result.outlier_score, material.result.outliers
+    low, high = (number(end) for end in score.aminmax())
+    alt = f"Outlier scores of {len(score):,} observations from {high} down to {low}; "
+    alt += f"{int(outliers.sum()):,} are marked as suspicious."
+    given = (score.numpy(), outliers.numpy())
     return inline_figure("scores", alt, evidence.plot_outlier_scores, *given)
 
 
@@ -374,7 +367,7 @@ def data_figure(material: Material) -> Markup:
                 at["model at the adapted summary"] = (result.s_star.to(device), ADAPTED)
             plot_density_contours(axes, material.mds.fitted_, at)
 
-    rows = 1 + min(2, -(-found // data_space.IMAGES_IN_A_ROW))
+    rows = 1 + min(2, -(-found // evidence.IMAGES_IN_A_ROW))
     size = (5.4, 0.3 + 0.8 * rows) if kind == "images" else (5.4, 4.2)
     return inline_figure("data", alt, draw, size=size)
 
@@ -439,7 +432,7 @@ def hold_all(axes: Any, kind: str, x: Tensor) -> None:
         return
     values = x.double().numpy()
     shown = values.reshape(len(values), -1) if kind == "points" else values.reshape(-1, 1)
-    shown = data_space.series_of(values).reshape(-1, 1) if kind == "series" else shown
+    shown = evidence.series_of(values).reshape(-1, 1) if kind == "series" else shown
     low, high = shown.min(0), shown.max(0)
     room = np.where(high > low, 0.04 * (high - low), 1.0)
     ends = zip(low - room, high + room, strict=True)

@@ -4,15 +4,7 @@ They know nothing of minimum-distance summaries. May import: torch, `mindist.che
 """
 
 from mindist.solvers.first_order import adam, gradient_descent, lbfgs
-from mindist.solvers.newton import damped_newton, gauss_newton
-from mindist.solvers.solution import Solution, SolverStatus
+from mindist.solvers.newton import Solution, SolverStatus, damped_newton, gauss_newton
 
-__all__ = [
-    "Solution",
-    "SolverStatus",
-    "adam",
-    "damped_newton",
-    "gauss_newton",
-    "gradient_descent",
-    "lbfgs",
-]
+__all__ = ["Solution", "SolverStatus", "adam", "damped_newton", "gauss_newton"]
+__all__ += ["gradient_descent", "lbfgs"]

@@ -12,12 +12,10 @@ References:
     Kingma and Ba, Adam: A Method for Stochastic Optimization, ICLR 2015.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
-from mindist.solvers.solution import Objective, Solution, SolverStatus
+from mindist.solvers.newton import Objective, Solution, SolverStatus
 
 
 def gradient_descent(

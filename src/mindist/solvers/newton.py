@@ -14,15 +14,15 @@ References:
     Nocedal and Wright, Numerical Optimization (2006), chapter 10.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 
 import torch
 from torch import Tensor
 
-from mindist.solvers.solution import Solution, SolverStatus
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""`objective(s, problem)`: values `(n,)` at points `(n, d)` of the problems numbered `(n,)`."""
 
 Quadratic = tuple[Tensor, Tensor, Tensor]
 """F `(n,)`, A `(n, d, d)` and g `(n, d)`: a quadratic model of the objective at n points."""
@@ -34,6 +34,51 @@ INITIAL_DAMPING = 1e-3  # Nielsen's tau for starts that are good approximations
 MAX_DAMPING = 1e16  # beyond it a step is below the rounding of s
 # A predicted decrease below this share of F is lost in float64 rounding of F itself.
 NEGLIGIBLE = 1e-15
+
+
+class SolverStatus(IntEnum):
+    """How the search for one problem ended.
+
+    Example:
+        >>> SolverStatus.STALLED.name, SolverStatus(0).message[:9]
+        ('STALLED', 'converged')
+    """
+
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    STALLED = 2
+    NONFINITE = 3
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        return (
+            "converged: no step would lower the objective any further",
+            "stopped at the largest allowed number of iterations; the objective was still falling",
+            "stalled: no step along the search direction lowered the objective",
+            "the objective is not finite at the start; the start was returned",
+        )[self]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The end of a batched search.
+
+    Example:
+        >>> solution = Solution(*torch.tensor([[[1.0]], [[0.1]], [[0.0]], [[3.0]]])[:, 0])
+        >>> solution.messages[0][:9]
+        'converged'
+    """
+
+    value: Tensor  #: The best point found for each problem, `(n, d)`.
+    objective: Tensor  #: The objective there, `(n,)`; never above the objective at the start.
+    status: Tensor  #: A `SolverStatus` code for each problem, `(n,)`.
+    iterations: Tensor  #: Iterations spent on each problem, `(n,)`.
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """One sentence for each problem."""
+        return tuple(SolverStatus(int(code)).message for code in self.status)
 
 
 @dataclass
@@ -48,24 +93,17 @@ class _Batch:
     damping: Tensor
     growth: Tensor
 
-    def __getitem__(self, keep: Tensor) -> _Batch:
+    def __getitem__(self, keep: Tensor) -> "_Batch":
         return _Batch(*(getattr(self, name)[keep] for name in self.__dataclass_fields__))
 
 
 def damped_step(A: Tensor, g: Tensor, damping: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Return the damped step and the decrease of the objective that it predicts.
+    r"""Return the damped step `(n, d)` and the decrease of the objective that it predicts, `(n,)`.
 
     Normal equations are safe here: they are solved in float64, scaled to a unit diagonal, so
     that the condition number of the damped matrix is at most :math:`d (1 + \lambda) / \lambda`
-    and a rank-deficient Jacobian still gives a finite descent step.
-
-    Arguments:
-        A: `(n, d, d)`, positive semidefinite, such as :math:`J^\top J`.
-        g: Half the gradient `(n, d)`, such as :math:`J^\top r`.
-        damping: :math:`\lambda`, `(n,)`.
-
-    Returns:
-        :math:`\delta`, `(n, d)`, and :math:`\delta^\top (\lambda D \delta - g)`, `(n,)`.
+    and a rank-deficient Jacobian still gives a finite descent step. The decrease that the step
+    :math:`\delta` predicts is :math:`\delta^\top (\lambda D \delta - g)`.
     """
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     scale = diagonal.clamp(min=torch.finfo(A.dtype).tiny).rsqrt()
@@ -98,7 +136,7 @@ def gauss_newton(r: Tensor, J: Tensor) -> Quadratic:
 def damped_newton(
     model: Model, start: Tensor, *, max_iterations: int = 200, tolerance: float = 1e-13
 ) -> Solution:
-    """Minimise F for many problems at once.
+    """Minimise F for many problems at once; the objective returned is that before the last step.
 
     Arguments:
         model: F and its quadratic model at given points of given problems, see `Model`.
@@ -106,9 +144,6 @@ def damped_newton(
         max_iterations: Steps tried for each problem.
         tolerance: A problem has converged when a step is predicted to lower its objective by less
             than this share; the step is taken, and not looked at.
-
-    Returns:
-        A `Solution`, whose objective, that before the last step, is never above that at the start.
 
     Example:
         >>> def cosine(s, problem):
@@ -123,9 +158,7 @@ def damped_newton(
     status = torch.where(finite, SolverStatus.MAX_ITERATIONS, SolverStatus.NONFINITE)
     iterations = torch.zeros_like(every)
     damping, growth = torch.full_like(F, INITIAL_DAMPING), torch.full_like(F, 2.0)
-    batch = _Batch(every, start, F, A, g, damping, growth)
-    if not finite.all():
-        batch = batch[finite]
+    batch = _Batch(every, start, F, A, g, damping, growth)[finite]
 
     def end(rows: Tensor, s: Tensor, code: SolverStatus | Tensor, count: int) -> None:
         """Write down where some problems of the batch ended, and leave them out of it."""

@@ -18,11 +18,7 @@ TASKS: dict[str, Callable[..., Task]] = {task.name: task for task in PAPERS}
 
 
 def get_task(name: str, **options: Any) -> Task:
-    """Return the task of that name.
-
-    Arguments:
-        name: A key of `TASKS`.
-        options: Arguments of its constructor, such as `num_obs=50`.
+    """Return the task of that name, a key of `TASKS`, made with options such as `num_obs=50`.
 
     Example:
         >>> get_task("oup", num_obs=50)

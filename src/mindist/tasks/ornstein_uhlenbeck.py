@@ -46,7 +46,6 @@ class OrnsteinUhlenbeckTask(Task):
     start: float = 10.0
 
     name: ClassVar[str] = "oup"
-    dim_theta: ClassVar[int] = 2
     dim_summary: ClassVar[int] = 3
     num_simulations: ClassVar[int] = 10_000
     card: ClassVar[str] = """\

@@ -37,7 +37,6 @@ BLOCK = 20_000  # trajectories stepped at once: what one step touches stays in t
 THREADED = 2**15  # values from which on torch splits an operation between threads
 
 
-# Constrain vectors (beta, gamma) to 0 < gamma < beta < 0.5.
 class InTriangle(constraints.Constraint):
     event_dim = 1
 
@@ -129,7 +128,6 @@ class SIRTask(Task):
     steps_per_day: int = 1
 
     name: ClassVar[str] = "sir"
-    dim_theta: ClassVar[int] = 2
     dim_summary: ClassVar[int] = 6
     num_simulations: ClassVar[int] = 10_000
     card: ClassVar[str] = """\

@@ -101,10 +101,9 @@ class Task(Protocol):
 
 
 class SetNetwork(nn.Module):
-    r"""A permutation-invariant network :math:`f(x_{1:N}) = \rho(\frac1N \sum_n \phi(x_n))`.
+    r"""The network :math:`f(x_{1:N}) = \rho(\frac1N \sum_n \phi(x_n))` of Deep Sets (NeurIPS 2017).
 
-    An `encoder`, if given, takes observations `(..., *event)` to `(..., inputs)` first. Reference:
-    Zaheer et al., Deep Sets, NeurIPS 2017.
+    An `encoder`, if given, takes observations `(..., *event)` to `(..., inputs)` first.
     """
 
     def __init__(self, inputs: int, width: int, outputs: int, encoder: Any = None) -> None:
