@@ -8,8 +8,6 @@ sample of whole datasets. 5% of the leading simulations are held out of the deco
 in closed form leaves out each of the others in turn as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -141,13 +139,10 @@ class Fitted:
     @classmethod
     def read(
         cls, record: Record, summary: Summary, function: Callable[[Any], Any] | None = None
-    ) -> Fitted:
+    ) -> "Fitted":
         """Rebuild from a record of `state`; check the user's functions on a stored dataset.
 
-        Arguments:
-            record: Settings and tensors, which are checked.
-            summary: The summary function.
-            function: The function that was the representation, if any.
+        `function` is the one that was the representation, if any.
         """
         embedding = Embedding.read(record, function)
         K = embedding.num_features
@@ -272,11 +267,8 @@ class Learner:
     ) -> Fitted:
         """Solve for the decoder, and calibrate on the simulations that were kept.
 
-        Arguments:
-            simulations: What was kept of them.
-            summarise: The summary function.
-            seed: Of the bootstrap.
-            options: The search, where sorting and projection are to be learned; else None.
+        `seed` is that of the bootstrap; with `options` of a search sorting and projection are
+        learned too.
         """
         if isinstance(self.decoder, RidgeDecoder):
             self.decoder.finish()

@@ -14,8 +14,6 @@ what is left; where simulations have no summary like the observed one, at the mi
 summary is wrong, at the observed one.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os
@@ -224,7 +222,7 @@ class MinimumDistance:
         alpha: float = 0.05,
         seed: int = 0,
         device: str | torch.device = "cpu",
-    ) -> MinimumDistance:
+    ) -> "MinimumDistance":
         """Return the paper to the letter, up to the choices it does not state (docs/method.md).
 
         512 random Fourier features at the median bandwidth; an MLP decoder (2 x 256, Adam);
@@ -254,7 +252,7 @@ class MinimumDistance:
         s: Array | None = None,
         *,
         progress: bool = False,
-    ) -> MinimumDistance:
+    ) -> "MinimumDistance":
         """Learn the decoder and the null distances from simulated datasets.
 
         Arguments:
@@ -518,7 +516,7 @@ class MinimumDistance:
         *,
         representation: Callable[[Any], Any] | None = None,
         device: str | torch.device = "cpu",
-    ) -> MinimumDistance:
+    ) -> "MinimumDistance":
         """Read an estimator that `save` wrote.
 
         Arguments:
@@ -552,7 +550,7 @@ class MinimumDistance:
         mds.fitted_ = fitted
         return mds.to(device)
 
-    def to(self, device: str | torch.device) -> MinimumDistance:
+    def to(self, device: str | torch.device) -> "MinimumDistance":
         """Move the fitted estimator to a device and return it."""
         self.device = checks.device(device)
         if hasattr(self, "fitted_"):

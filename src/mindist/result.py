@@ -1,7 +1,5 @@
 """Results for each observed dataset: detection, adaptation, status, and how notebooks show them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +20,21 @@ CELL = "text-align: left; padding: 0.15em 0.8em 0.15em 0"
 T = TypeVar("T", bound="_Result")
 
 
-class Status(str, Enum):
+class _Outcome(str, Enum):
+    """A word, and a sentence for people."""
+
+    message: str
+
+    def __new__(cls, value: str, message: str) -> "_Outcome":
+        made = str.__new__(cls, value)
+        made._value_, made.message = value, message
+        return made
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+class Status(_Outcome):
     """The outcome for one observed dataset.
 
     Example:
@@ -30,54 +42,44 @@ class Status(str, Enum):
         ('kept_observed', '...')
     """
 
-    WELL_SPECIFIED = "well_specified"
-    SORTED = "sorted"
-    UNMOVED = "unmoved"
-    UNEXPLAINED = "unexplained"
-    CONVERGED = "converged"
-    MAX_ITERATIONS = "max_iterations"
-    STALLED = "stalled"
-    KEPT_OBSERVED = "kept_observed"
-
-    @property
-    def message(self) -> str:
-        """A sentence for people."""
-        return _MESSAGES[self]
-
-    def __str__(self) -> str:
-        return self.value
-
-
-_MESSAGES = {
-    Status.WELL_SPECIFIED: "not detected as misspecified: the observed summary is used as it is",
-    Status.SORTED: (
-        "adapted: the summary of the observations that the model explains, calibrated, is used"
-    ),
-    Status.UNMOVED: (
+    WELL_SPECIFIED = (
+        "well_specified",
+        "not detected as misspecified: the observed summary is used as it is",
+    )
+    SORTED = (
+        "sorted",
+        "adapted: the summary of the observations that the model explains, calibrated, is used",
+    )
+    UNMOVED = (
+        "unmoved",
         "misspecified, but the observations that the model explains say nothing clearly different: "
         "the weights are not used, the observed summary is, as uncertain as other explanations of "
-        "the data are far from it"
-    ),
-    Status.UNEXPLAINED: (
+        "the data are far from it",
+    )
+    UNEXPLAINED = (
+        "unexplained",
         "misspecified in a way that leaving observations out does not mend, and that the summary "
         "does not show: the weights are not used, the observed summary is; do not trust the "
-        "posterior without a look at the data"
-    ),
-    Status.CONVERGED: (
-        "adapted: the summary was moved to the nearest decoded embedding, that of all observations"
-    ),
-    Status.MAX_ITERATIONS: (
+        "posterior without a look at the data",
+    )
+    CONVERGED = (
+        "converged",
+        "adapted: the summary was moved to the nearest decoded embedding, that of all observations",
+    )
+    MAX_ITERATIONS = (
+        "max_iterations",
         "adapted: the search stopped at its largest number of iterations, while the distance "
-        "was still falling; the best summary so far is used"
-    ),
-    Status.STALLED: (
+        "was still falling; the best summary so far is used",
+    )
+    STALLED = (
+        "stalled",
         "adapted: the search stopped where no further step lowered the distance; the best "
-        "summary so far is used"
-    ),
-    Status.KEPT_OBSERVED: (
-        "no summary that fits the data better was found: the observed one is used"
-    ),
-}
+        "summary so far is used",
+    )
+    KEPT_OBSERVED = (
+        "kept_observed",
+        "no summary that fits the data better was found: the observed one is used",
+    )
 
 
 # What results of one dataset and of a batch have in common.
@@ -249,7 +251,7 @@ class Adaptation(Detection):
         return f"{super().__repr__()[:-1]}, s_star={_vector(self.s_star)}, status={self.status})"
 
 
-class EntryStatus(str, Enum):
+class EntryStatus(_Outcome):
     """The outcome for one observed vector.
 
     Example:
@@ -257,44 +259,31 @@ class EntryStatus(str, Enum):
         ('set_aside', 'not detected as misspecified: every entry is used as observed')
     """
 
-    AS_OBSERVED = "as_observed"
-    FILLED_IN = "filled_in"
-    SET_ASIDE = "set_aside"
-    DOUBTED = "doubted"
-    UNEXPLAINED = "unexplained"
-    NOTHING_OBSERVED = "nothing_observed"
-
-    @property
-    def message(self) -> str:
-        """A sentence for people."""
-        return _ENTRY_MESSAGES[self]
-
-    def __str__(self) -> str:
-        return self.value
-
-
-_ENTRY_MESSAGES = {
-    EntryStatus.AS_OBSERVED: "not detected as misspecified: every entry is used as observed",
-    EntryStatus.FILLED_IN: (
+    AS_OBSERVED = "as_observed", "not detected as misspecified: every entry is used as observed"
+    FILLED_IN = (
+        "filled_in",
         "not detected as misspecified: entries that are missing or have errors are drawn given "
-        "the others"
-    ),
-    EntryStatus.SET_ASIDE: (
-        "adapted: entries that simulations do not explain are set aside and drawn given the others"
-    ),
-    EntryStatus.DOUBTED: (
+        "the others",
+    )
+    SET_ASIDE = (
+        "set_aside",
+        "adapted: entries that simulations do not explain are set aside and drawn given the others",
+    )
+    DOUBTED = (
+        "doubted",
         "misspecified, but no entry is more probably wrong than right: the completed vectors "
-        "average over which one is"
-    ),
-    EntryStatus.UNEXPLAINED: (
+        "average over which one is",
+    )
+    UNEXPLAINED = (
+        "unexplained",
         "misspecified in a way that setting half of the entries aside does not mend: do not trust "
-        "the posterior without a look at the data"
-    ),
-    EntryStatus.NOTHING_OBSERVED: (
+        "the posterior without a look at the data",
+    )
+    NOTHING_OBSERVED = (
+        "nothing_observed",
         "every entry is missing: the completed vectors are simulations, and the posterior is the "
-        "prior as far as these tell"
-    ),
-}
+        "prior as far as these tell",
+    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,8 +16,6 @@ With a posterior the same is measured of its parameters: the mean at :math:`s^\s
 mean at s, in standard deviations of the posterior at s, of which a draw stands for the truth.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -127,21 +125,6 @@ class Errors:
 class SelfTest:
     """What an estimator mends on its own simulator, kind by kind and share by share.
 
-    Arguments:
-        kinds: K ways of contamination.
-        shares: E shares of the observations.
-        summaries: Errors and coverage of the summaries.
-        parameters: Those of a posterior's parameters, if one was given.
-        error: Standard error of the overall error of adapted summaries `(K, E)`.
-        detected: Share of datasets that are detected `(K, E)`.
-        clean: Error on clean data relative to leaving them alone; 1 costs nothing.
-        level: Share of clean datasets that are detected, by tenths of each summary `(10, d_s)`.
-        efficiency: Of each summary, as projected through the embedding: V / (V + its error).
-        visible: Share of what moves each summary that the residuals of an observation show.
-        num: Datasets of each kind and share.
-        failed: Datasets left out because the summary function fails on them, `(K, E)`.
-        notes: What limits the test itself.
-
     Example:
         >>> import mindist
         >>> generator = torch.Generator().manual_seed(0)
@@ -152,19 +135,21 @@ class SelfTest:
         0.4
     """
 
-    kinds: tuple[str, ...]
-    shares: tuple[float, ...]
-    summaries: Errors
-    parameters: Errors | None
-    error: Tensor
-    detected: Tensor
-    clean: float
-    level: Tensor
-    efficiency: Tensor
-    visible: Tensor
-    num: int
-    failed: Tensor
-    notes: tuple[str, ...] = ()
+    kinds: tuple[str, ...]  # K ways of contamination
+    shares: tuple[float, ...]  # E shares of the observations
+    summaries: Errors  # errors and coverage of the summaries
+    parameters: Errors | None  # those of a posterior's parameters, if one was given
+    error: Tensor  # standard error of the overall error of adapted summaries `(K, E)`
+    detected: Tensor  # share of datasets that are detected `(K, E)`
+    clean: float  # error on clean data relative to leaving them alone; 1 costs nothing
+    level: (
+        Tensor  # share of clean datasets that are detected, by tenths of each summary `(10, d_s)`
+    )
+    efficiency: Tensor  # of each summary, as projected through the embedding: V / (V + its error)
+    visible: Tensor  # share of what moves each summary that the residuals of an observation show
+    num: int  # datasets of each kind and share
+    failed: Tensor  # datasets left out because the summary function fails on them, `(K, E)`
+    notes: tuple[str, ...] = ()  # what limits the test itself
 
     @cached_property
     def breakdown(self) -> dict[str, float]:
@@ -253,7 +238,7 @@ class SelfTest:
         return found
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> SelfTest:
+    def from_dict(cls, values: dict[str, Any]) -> "SelfTest":
         """Rebuild from what `to_dict` gave."""
         own = {f.name: values[f.name] for f in fields(cls)}
         for name in ("summaries", "parameters"):
@@ -292,13 +277,10 @@ def _joined(words: Sequence[str]) -> str:
 
 @torch.no_grad()
 def run_selftest(mds: Any, x: Tensor, posterior: Any = None, *, seed: int = 0) -> SelfTest:
-    """Contaminate, adapt and compare.
+    """Contaminate held-out simulations `(M, N, *event)`, adapt and compare.
 
-    Arguments:
-        mds: The fitted estimator.
-        x: Held-out simulated datasets `(M, N, *event)`.
-        posterior: A `RobustPosterior` over it, if parameters are of interest.
-        seed: Of contaminations and draws.
+    With a `RobustPosterior` its parameters are compared too; the seed is that of contaminations and
+    draws.
     """
     fitted: Fitted = mds.fitted_
     generator = torch.Generator().manual_seed(seed)
@@ -375,7 +357,7 @@ class _Cell:
     failed: int
 
     @classmethod
-    def of(cls, mds: Any, posterior: Any, pair: tuple[Tensor, Tensor], seed: int) -> _Cell:
+    def of(cls, mds: Any, posterior: Any, pair: tuple[Tensor, Tensor], seed: int) -> "_Cell":
         """Adapt contaminated datasets and compare with the clean ones."""
         clean, wrong = pair
         fitted = mds.fitted_

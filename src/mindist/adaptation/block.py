@@ -11,8 +11,6 @@ A dataset that is not to be adapted keeps its summary. Of the others,
 The paper's preset sorts nothing and searches for every dataset that is to be adapted.
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import torch
@@ -58,16 +56,8 @@ def adapt_block(
 ) -> Adaptation:
     """Adapt the chosen datasets of a block, and judge the observations of all.
 
-    Arguments:
-        fitted: What was learned from simulations.
-        options: The search.
-        x: Observed datasets `(B, N, *event)`.
-        detection: The test of them.
-        z_bar: Their mean embeddings `(B, K)`, float64.
-        found: What sorting found of the chosen ones; None where nothing is sorted.
-        chosen: Which to adapt, `(B,)`.
-        force: Whether to adapt where the summary has not moved.
-        seed: Of perturbations of starts.
+    `found` is what sorting found of the chosen ones, None where nothing is sorted; `force` adapts
+    also where the summary has not moved; `seed` is that of perturbations of starts.
     """
     B, N = x.shape[:2]
     block = _Block(fitted, options, x, detection.s_obs, z_bar, seed)

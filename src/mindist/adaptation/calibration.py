@@ -52,8 +52,6 @@ References:
     Owen, Scrambling Sobol' and Niederreiter-Xing Points, Journal of Complexity 14 (1998).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -88,7 +86,7 @@ class Calibration:
     @classmethod
     def of(
         cls, adapted: Tensor, s: Tensor, *, unbiased: bool = False
-    ) -> tuple[Calibration, Tensor, Tensor]:
+    ) -> "tuple[Calibration, Tensor, Tensor]":
         """Compare summaries `(C, d_s)` of clean simulations with the adapted ones.
 
         They are regressed on these unless the adapted ones are unbiased already.
@@ -130,12 +128,8 @@ def spread_of(
 ) -> Tensor:
     """Return U, `(B, d_s, d_s)`: of the calibration, and of observations that are missing.
 
-    Arguments:
-        covariance: S, `(B, d_s, d_s)`.
-        noise: V, `(B, d_s, d_s)`, of the simulations' number of observations.
-        kept: n, the mass of what is left `(B,)`.
-        num_obs: N.
-        trained: N0.
+    From S, V of the simulations' number of observations, the mass n of what is left `(B,)`, N and
+    N0.
     """
     missing = (trained / kept.double().clamp(min=1) - 1).clamp(min=0)
     return trained / num_obs * covariance + missing[:, None, None] * noise
@@ -206,19 +200,11 @@ class SummaryNoise:
         s: Tensor,
         s_all: Tensor,
         generator: torch.Generator,
-    ) -> SummaryNoise | None:
-        """Bootstrap some of the given simulations.
+    ) -> "SummaryNoise | None":
+        """Bootstrap some of the given simulations `(M, N, *event)` with summaries `(M, d_s)`.
 
-        Arguments:
-            summarise: The summary function.
-            x: Some simulated datasets `(M, N, *event)`, N > 1.
-            s: Their summaries `(M, d_s)`.
-            s_all: The summaries of all simulations.
-            generator: Draws the bootstrap, on the CPU.
-
-        Returns:
-            The noise, or None where the summary of resampled observations is not defined: where the
-            function fails, or is not finite for most datasets.
+        `s_all` are the summaries of all simulations. Returns None where the summary of resampled
+        observations is not defined: where the function fails, or is not finite for most datasets.
         """
         num_obs, wanted = x.shape[1], min(MAX_DATASETS, max(100, len(s_all) // REPLICATES))
         affordable = MAX_BYTES // max(1, REPLICATES * x[:1].nbytes)
@@ -278,14 +264,8 @@ def standard_points(num: int, dim: int) -> Tensor:
 def spread(s_star: Tensor, excess: Tensor, noise: SummaryNoise, num: int = NUM_POINTS) -> Tensor:
     """Return summaries `(B, num, d_s)`, float64, with mean `s_star` and covariance U.
 
-    None lies outside the range of simulated summaries, where the posterior would extrapolate,
-    unless `s_star` itself does.
-
-    Arguments:
-        s_star: Adapted summaries `(B, d_s)`.
-        excess: U, `(B, d_s, d_s)`.
-        noise: Knows scale and range of the simulated summaries.
-        num: J.
+    None lies outside the range of simulated summaries, which `noise` knows and beyond which the
+    posterior would extrapolate, unless `s_star` itself does.
     """
     s_star, scale = s_star.double()[:, None], noise.scale
     value, vector = torch.linalg.eigh(excess.double() / scale[:, None] / scale)

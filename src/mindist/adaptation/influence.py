@@ -20,8 +20,6 @@ References:
     Huber, The Behavior of Maximum Likelihood Estimates under Nonstandard Conditions, 1967.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -73,12 +71,8 @@ def influence(
 ) -> tuple[Tensor, Tensor]:
     """Return the influence `(B, N, d_s)` of every observation, and the sandwich covariance.
 
-    Arguments:
-        objective: What was minimised, with the weighted embeddings as its target.
-        s: Adapted summaries `(B, d_s)`, float64.
-        wide: Features `(B, N, K)` of the observations.
-        weight: Their weights `(B, N)`.
-        scale: Standard deviations of the simulated summaries `(d_s,)`.
+    The objective has the weighted embeddings as its target; `wide` are features `(B, N, K)` and
+    `scale` the standard deviations of simulated summaries.
     """
     J = _jacobian(objective, s).mT
     pull = (wide @ J.to(wide.dtype)).double() - objective.z_bar[:, None] @ J  # (B, N, d_s)

@@ -16,8 +16,6 @@ r"""See, sort, speak, calibrated on clean simulations: what the default does wit
 Only 2 is done for every dataset, and costs about what its summary costs.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable
@@ -70,7 +68,7 @@ class Examined(NamedTuple):
     moved: Tensor  # log(1 + H): how far the observed summary is from the calibrated one, `(B,)`
     statistics: Tensor  # of the detection `(B, 3)`
 
-    def select(self, b: slice | Tensor) -> Examined:
+    def select(self, b: slice | Tensor) -> "Examined":
         """Select datasets."""
         spoken = Spoken(*(part[b] for part in self.spoken))
         return Examined(spoken, *(part[b] for part in self[1:]))
@@ -93,7 +91,7 @@ class Coordinates:
     components: Annotated[Tensor, "E r"]  # `(D, r)`
 
     @classmethod
-    def of(cls, embedding: Embedding, summarise: Summariser, x: Tensor) -> Coordinates:
+    def of(cls, embedding: Embedding, summarise: Summariser, x: Tensor) -> "Coordinates":
         """Choose on simulated datasets `(M, N, *event)`."""
         none = torch.zeros(1, dtype=torch.float64, device=x.device)
         alone = math.prod(x.shape[2:]) > FEW_COORDINATES and _measures(summarise, x)
@@ -186,7 +184,7 @@ class Procedure:
         x: Tensor,
         s: Tensor,
         project: Callable[[Tensor], Tensor],
-    ) -> Procedure | None:
+    ) -> "Procedure | None":
         """Learn from a sample of simulated datasets.
 
         Arguments:

@@ -21,8 +21,6 @@ summaries. What it misses,
 (the mean without its largest 2%), is the price of going through the embedding, in any units.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +61,7 @@ class ReducedHead:
     directions: Tensor  # :math:`V`, `(K, rank)`, orthonormal
 
     @classmethod
-    def of(cls, weight: Tensor) -> ReducedHead:
+    def of(cls, weight: Tensor) -> "ReducedHead":
         """By the thin SVD of a weight `(H, K)`."""
         left, values, right = torch.linalg.svd(weight, full_matrices=False)
         rank = int((values > values[0] * torch.finfo(values.dtype).eps * len(left)).sum())
@@ -300,17 +298,10 @@ def search(
     generator: torch.Generator,
     tolerance: float = TOLERANCE,
 ) -> Found:
-    """Search from every start of every dataset and keep the best of each dataset.
+    """Search from every start of every dataset; return the best of each, or `s_obs`.
 
-    Arguments:
-        view: The decoder, and simulations to start from and to stay near.
-        options: Solver, starts and divergence.
-        problem: The observed datasets.
-        generator: Draws perturbations and samples of a density decoder.
-        tolerance: Of least squares.
-
-    Returns:
-        For each dataset the best summary; `s_obs` where nothing better was found.
+    The generator draws perturbations and samples of a density decoder; the tolerance is that of
+    least squares.
     """
     s_obs, z_bar = problem.s_obs.double(), problem.z_bar.double()
     cloud = view.cloud(options, z_bar) if problem.cloud is None else problem.cloud

@@ -20,8 +20,6 @@ in many dimensions kernels see little, and what is wrong is often one number. To
 kernels, because random features are noise at a thousandth of the mode; alone on a grid.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class Sorter:
     errors: tuple[float, ...]
 
     @classmethod
-    def of(cls, residuals: Residuals, seen: Tensor, s: Tensor) -> Sorter:
+    def of(cls, residuals: Residuals, seen: Tensor, s: Tensor) -> "Sorter":
         """From simulated datasets, as residuals see them `(M, N, q)`, and their summaries."""
         generator, s = torch.Generator().manual_seed(0), s.double()
         rho, (M, N, q) = residuals(seen, s), seen.shape
@@ -216,7 +214,7 @@ class _Alone:
     num: int  # residuals that stand for the model
 
     @classmethod
-    def of(cls, rho: Tensor, points: Tensor) -> _Alone:
+    def of(cls, rho: Tensor, points: Tensor) -> "_Alone":
         """From residuals `(B, N, q)` of datasets and `(B, J, q)` of the model."""
         place, num = _place(rho), points.shape[1]
         return cls(place, _at(_smoothed(_place(points), 1.0) / num, place), num)

@@ -34,8 +34,6 @@ References:
     Knowledge Discovery 12 (2006).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -96,7 +94,7 @@ class Speaker:
     refill: bool  # whether parts are filled up to N, because the function fails on fewer
 
     @classmethod
-    def of(cls, summarise: Summariser, x: Tensor) -> Speaker:
+    def of(cls, summarise: Summariser, x: Tensor) -> "Speaker":
         """Try the function on all but one, and on half, of the observations of a few datasets."""
         few, N = x[:3], x.shape[1]
         try:
@@ -187,7 +185,7 @@ class Further:
     usual: tuple[float, ...]
 
     @classmethod
-    def of(cls, step: Tensor, s: Tensor, num: int) -> Further:
+    def of(cls, step: Tensor, s: Tensor, num: int) -> "Further":
         """From steps `(M, d_s)` of clean simulations with summaries `(M, d_s)`."""
         expected, left_out = Regression.of(s, step, num, wider=0.0)
         square = (step - left_out).square()

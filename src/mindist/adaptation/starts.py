@@ -18,8 +18,6 @@ whose embeddings have the largest cosine with it. `"mean"`, `"perturbed"`, a giv
 restarts follow the paper's initialisation ablation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +41,7 @@ class Cloud:
     whitener: Tensor  # matrices `(B, d_s, d_s)` whose squared product with (s - m) is the penalty
 
     @classmethod
-    def of(cls, s: Tensor, scale: Tensor) -> Cloud:
+    def of(cls, s: Tensor, scale: Tensor) -> "Cloud":
         """From the summaries `(B, k, d_s)` of the nearest simulations, float64.
 
         Arguments:
@@ -61,7 +59,7 @@ class Cloud:
         inverse = torch.linalg.solve_triangular(factor, unit, upper=False)
         return cls(centre, inverse / scale)
 
-    def __getitem__(self, index: Tensor) -> Cloud:
+    def __getitem__(self, index: Tensor) -> "Cloud":
         """Return the clouds of some datasets."""
         return Cloud(self.centre[index], self.whitener[index])
 
@@ -88,7 +86,7 @@ class Bank:
     scale: Annotated[Tensor, "d"]
 
     @classmethod
-    def of(cls, s: Tensor, z_bar: Tensor, generator: torch.Generator) -> Bank:
+    def of(cls, s: Tensor, z_bar: Tensor, generator: torch.Generator) -> "Bank":
         """A bank of at most 10,000 of the given simulations, chosen at random."""
         chosen = torch.randperm(len(s), generator=generator)[:MAX_BANK].to(s.device)
         s = s.double()
@@ -124,19 +122,10 @@ def starting_points(
     generator: torch.Generator,
     cloud: Cloud | None = None,
 ) -> Tensor:
-    """All starts of all datasets in one batch.
+    """Return all starts of all datasets in one batch, `(B, S, d_s)`, float64.
 
-    Arguments:
-        starts: Names out of `NAMES`, or vectors `(d_s,)`.
-        restarts: How many perturbed copies of the first start to add.
-        s_obs: Observed summaries `(B, d_s)`, float64.
-        z_bar: Observed mean embeddings `(B, K)`.
-        bank: Simulated datasets to start from.
-        generator: Draws the perturbations, normal with the spread of the simulated summaries.
-        cloud: The clouds of the datasets, where they are known already.
-
-    Returns:
-        Starting points `(B, S, d_s)`, float64.
+    They are names out of `NAMES`, or vectors `(d_s,)`; `restarts` perturbed copies of the first are
+    added, normal with the spread of the simulated summaries. The clouds may be known already.
     """
 
     def perturbed(base: Tensor) -> Tensor:

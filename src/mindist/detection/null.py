@@ -45,8 +45,6 @@ References:
     Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993 (the min-p test).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated
@@ -78,13 +76,13 @@ class NullDistances:
     num_obs: Annotated[int, range(1, 2**31)]  # N0, the number of observations of the simulations
 
     @classmethod
-    def of(cls, distance: Tensor, num_obs: int) -> NullDistances:
+    def of(cls, distance: Tensor, num_obs: int) -> "NullDistances":
         """From squared distances `(n,)` to a decoder without an error of its own."""
         distance = distance.double()
         return cls(distance, distance.new_zeros(len(distance)), 0 * distance, num_obs)
 
     @classmethod
-    def split(cls, noise: Tensor, error: Tensor, num_obs: int) -> NullDistances:
+    def split(cls, noise: Tensor, error: Tensor, num_obs: int) -> "NullDistances":
         """From the two parts of the residuals, sampling noise and decoder error, `(n, K)`."""
         noise, error = noise.double(), error.double()
         cross = 2 * (noise * error).sum(-1)

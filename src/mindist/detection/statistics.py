@@ -32,8 +32,6 @@ References:
     Breunig, Kriegel, Ng and Sander, LOF: identifying density-based local outliers, SIGMOD 2000.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -66,7 +64,7 @@ class Distance:
     typical: Regression  # the expected log distance of clean data, given s
 
     @classmethod
-    def of(cls, rho: Tensor, s: Tensor, frequency: Tensor) -> tuple[Distance, Tensor]:
+    def of(cls, rho: Tensor, s: Tensor, frequency: Tensor) -> "tuple[Distance, Tensor]":
         """Learn from simulated residuals `(M, N, q)` and summaries `(M, d_s)`.
 
         Returns:
@@ -110,7 +108,7 @@ class Misfit:
     alone: Distance  # with each of them
 
     @classmethod
-    def of(cls, rho: Tensor, s: Tensor) -> tuple[Misfit, Tensor]:
+    def of(cls, rho: Tensor, s: Tensor) -> "tuple[Misfit, Tensor]":
         """Learn from simulated residuals; return also theirs, each left out, `(M, 2)`."""
         generator = torch.Generator().manual_seed(0)
         made = [Distance.of(rho, s, kind) for kind in (_directions(rho, generator), _axes(rho))]
@@ -198,7 +196,7 @@ class SummaryOutlyingness:
     @classmethod
     def of(
         cls, s: Tensor, generator: torch.Generator, noise: Tensor | None = None
-    ) -> SummaryOutlyingness:
+    ) -> "SummaryOutlyingness":
         """From simulated summaries `(M, d_s)`, of which the generator chooses at most 10,000.
 
         Where their sampling covariance `(d_s, d_s)` is given, two standard deviations of it are the
@@ -257,7 +255,7 @@ class SummaryOutlyingness:
 
     def _residual(self, whitened: Tensor) -> Tensor:
         """Return residuals `(B, d_s)` of summaries given the others: P s for the precision P."""
-        return whitened @ self.whitener.T / self.whitener.square().sum(1).sqrt()
+        return whitened @ self.whitener.T / self.whitener.square().sum(1).sqrt().clamp(min=1e-300)
 
     def _nearest(self, whitened: Tensor) -> tuple[Tensor, Tensor]:
         """Return distances `(B, k + 1)` to the nearest points, increasing, and their indices."""

@@ -5,8 +5,6 @@ r"""From a dataset to its mean embedding: representation, then random Fourier fe
 with a representation :math:`\phi` of each observation and features z of a Gaussian kernel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class Embedding:
         return config, tensors
 
     @classmethod
-    def read(cls, record: Record, function: Callable[[Any], Any] | None = None) -> Embedding:
+    def read(cls, record: Record, function: Callable[[Any], Any] | None = None) -> "Embedding":
         """Rebuild from a record of `state`, which is checked; further settings are ignored.
 
         `function` is the one that was the representation, if any.

@@ -21,8 +21,6 @@ References:
     (1999), for the modified Cholesky decomposition.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated
@@ -87,7 +85,9 @@ class Regression:
             raise ValueError(f"coefficients: expected {rows} rows, got {len(self.coefficients)}")
 
     @classmethod
-    def of(cls, s: Tensor, y: Tensor, num: int, wider: float = WIDER) -> tuple[Regression, Tensor]:
+    def of(
+        cls, s: Tensor, y: Tensor, num: int, wider: float = WIDER
+    ) -> "tuple[Regression, Tensor]":
         """Regress targets `(M, P)` on summaries `(M, d_s)`; return also left-out predictions.
 
         Arguments:
@@ -185,7 +185,7 @@ class Residuals:
     lower: Regression | None = None  # T(s) below its diagonal, row by row; None for one coordinate
 
     @classmethod
-    def of(cls, seen: Tensor, s: Tensor, num_features: int = 200) -> Residuals:
+    def of(cls, seen: Tensor, s: Tensor, num_features: int = 200) -> "Residuals":
         """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`."""
         (_, N, q), seen = seen.shape, seen.double()
         kind, unit = _choose_transform(seen[:TRIED], s[:TRIED])

@@ -15,8 +15,6 @@ References:
     Vitter, Random Sampling with a Reservoir, ACM Transactions on Mathematical Software 11 (1985).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from inspect import getattr_static
