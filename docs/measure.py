@@ -23,9 +23,9 @@ def decoders(x: torch.Tensor) -> None:
     """Held-out squared error and time of fit, relative to the default's."""
     print("\n| decoder | mean held-out squared distance | time of fit / default's |\n|---|---|---|")
     fitted = MinimumDistance(TASK.summary).fit(x).fitted_
-    z_bar, s = fitted.features.mean(x), TASK.summary(x)
+    z_bar, s = fitted.embedding.features.mean(x), TASK.summary(x)
     x_test = simulate(5_000, seed=1)
-    z_test, s_test = fitted.features.mean(x_test).double(), TASK.summary(x_test).double()
+    z_test, s_test = fitted.embedding.features.mean(x_test).double(), TASK.summary(x_test).double()
     rows = {f"ridge, P = {size}": RidgeDecoder(size) for size in (500, 32, 64, 128, 256, 1_000)}
     rows["MLP, 2 x 256"] = MLPDecoder()
     unit = None

@@ -98,8 +98,6 @@ PARTS: dict[str, list[tuple[Any, str, Any]]] = {
     "covariance of all clean ones": [(calibration, "USUAL", 1.0)],
     "transforms that nothing follows": [(residuals, "_unfollowed", unasked)],
     "without transforms": [(residuals, "_choose_transform", as_it_is)],
-    "without E[s − t given t]": [(calibration, "Regression", Nothing)],
-    "gap always √e": [(procedure, "VERY_CLEARLY", procedure.CLEARLY)],
     "price u + u² instead of u + 10 u²": [(speaking, "LEFT_OUT", 1.0)],
 }
 FAR = "without 'moved farther than any clean one'"

@@ -62,8 +62,8 @@ def test_a_bank_gives_the_fit_to_its_chunks(task, simulations, monkeypatch, keep
         streamed = MinimumDistance(task.summary, **OPTIONS).fit(simulations[1].split(size))
         if size == 300:  # sums over other chunks are rounded otherwise, and weights far from unique
             assert_same_fit(from_bank, streamed, rtol=1e-6, atol=1e-7)
-        decoded = streamed.fitted_.decoder(s)
-        torch.testing.assert_close(from_bank.fitted_.decoder(s), decoded, rtol=0, atol=1e-4)
+        decoded = streamed.fitted_.wide.decoder(s)
+        torch.testing.assert_close(from_bank.fitted_.wide.decoder(s), decoded, rtol=0, atol=1e-4)
         torch.testing.assert_close(streamed.adapt(x).s_star, s_star, rtol=0, atol=1e-3)
 
 
@@ -132,7 +132,7 @@ def test_simulations_with_nan_are_left_out(task, simulations):
     bank.z_bar[[5, 900]], bank.s[1_100] = np.nan, np.nan
     with pytest.warns(UserWarning, match="dropped 3 of 1200"):
         mds = MinimumDistance(task.summary, **PLAIN).fit(bank)
-    assert len(mds.fitted_.bank.s) == 1_197
+    assert len(mds.fitted_.wide.bank.s) == 1_197
 
 
 def test_a_summary_for_arrays_is_recognised(task, simulations):
@@ -171,7 +171,7 @@ def test_a_network_as_decoder_keeps_all_embeddings(task, simulations):
     mds.decoder.max_epochs = 1
     theta, x = simulations
     mds.fit(banked(task, (theta[:500], x[:500])))
-    assert len(mds.fitted_.bank.s) == 500
+    assert len(mds.fitted_.wide.bank.s) == 500
 
 
 def test_an_embedding_is_chosen_as_the_fit_does(task, simulations):
@@ -230,7 +230,7 @@ def test_what_failed_is_not_learned_from(task, tmp_path):
     there = ~np.isnan(bank.s[:]).any(1)
     assert 10 < (~there).sum() < 30  # 2.3% of 800
     mds = MinimumDistance(task.summary, **PLAIN).fit(bank)
-    assert len(mds.fitted_.bank.s) == there.sum()
+    assert len(mds.fitted_.wide.bank.s) == there.sum()
     data = KeptData(bank)
     assert data.block == 400
     loaded = torch.cat([theta for theta, _, _ in BankLoader(data, data.rows, 1, shuffle=False)])

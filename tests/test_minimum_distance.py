@@ -279,7 +279,7 @@ def test_moving_leaves_what_was_there(decoder):
     mds = MinimumDistance.load(V1 / decoder, summary=lambda x: x.mean(1))
     before, tensors = mds.fitted_, mds.fitted_.state()[1]
     assert mds.to("meta") is mds
-    assert mds.fitted_.decoder.weight.device.type == "meta"
+    assert mds.fitted_.wide.decoder.weight.device.type == "meta"
     for name, value in before.state()[1].items():
         assert value.device.type == "cpu"
         assert torch.equal(value, tensors[name])
@@ -489,8 +489,8 @@ def test_simulations_with_nan_are_dropped_with_a_count(task, x_train):
     with pytest.warns(UserWarning, match="dropped 2 of 600 simulations"):
         dirty = MinimumDistance(task.summary, **options).fit(x)
     keep = torch.isfinite(x).flatten(1).all(1)
-    assert dirty.fitted_.bank.s.shape == (598, 2)
-    assert sorted(dirty.fitted_.bank.s[:, 0].tolist()) == sorted(
+    assert dirty.fitted_.wide.bank.s.shape == (598, 2)
+    assert sorted(dirty.fitted_.wide.bank.s[:, 0].tolist()) == sorted(
         x[keep].mean(1)[:, 0].double().tolist()
     )
     nan_summary = lambda x: torch.where(x.mean(1) > 2, torch.nan, x.mean(1))  # noqa: E731

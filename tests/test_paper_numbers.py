@@ -61,7 +61,9 @@ def test_the_batched_solver_matches_lbfgs_for_each_dataset(task, mds, mds_paper)
     x_obs = task.contaminate(x, 0.2, generator=generator)
     for estimator in (mds, mds_paper):
         fitted = estimator.fitted_
-        distance = EmbeddingDistance(fitted.decoder, fitted.features.mean(x_obs).double())
+        distance = EmbeddingDistance(
+            fitted.wide.decoder, fitted.embedding.features.mean(x_obs).double()
+        )
         start, every = task.summary(x_obs).double(), torch.arange(300)
         with torch.no_grad():
             batched = distance(levenberg_marquardt(distance.residual, start).value, every)

@@ -11,7 +11,7 @@ from exact_models import normal
 from mindist import MinimumDistance
 from mindist.adaptation import Status
 from mindist.adaptation.calibration import COLLINEAR, HARMLESS, Calibration, moved_by, spread_of
-from mindist.adaptation.procedure import STATISTICS, _affordable
+from mindist.adaptation.procedure import STATISTICS
 from mindist.adaptation.sorting import CUT, Sorter
 from mindist.adaptation.speaking import Speaker, systematic
 from mindist.detection import Misfit, SummaryOutlyingness
@@ -181,16 +181,6 @@ def test_the_misfit_of_other_data_from_the_model_is_that_of_the_null(sorter):
         assert stats.ks_2samp(own, other).pvalue > 1e-3
     wide = misfit(sorter.residuals(1.5 * x, zero), torch.ones(200, 100), zero)
     assert (wide.median(0).values > null.quantile(0.99, dim=0)).all()
-
-
-def test_the_limit_prevents_what_false_alarms_cost_and_it_can_prevent():
-    """100 clean simulations may lose 3.5 sampling variances: the two largest of three of 2."""
-    gap, loss = torch.full((100,), -math.inf), torch.full((100,), 2.0)
-    assert _affordable(gap, loss) == 0.5  # none is mended
-    gap[:3] = torch.tensor([1.0, 0.9, 0.7])
-    assert _affordable(gap, loss) == pytest.approx(0.9)
-    gap[3:9], loss[3:9] = 2.0, 50.0  # mended as clearly as contaminated data are
-    assert _affordable(gap, loss) == pytest.approx(0.9)
 
 
 # ------------------------------------------------------------------------------ speaking

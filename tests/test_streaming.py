@@ -145,8 +145,8 @@ def test_a_sorted_array_is_read_in_random_order(task, x_train, few_kept):
     by_size = x[x.mean((1, 2)).argsort()]
     for array, options in ((by_size, PLAIN), (by_size.numpy(), OPTIONS)):
         mds = MinimumDistance(task.summary, **options).fit(array)
-        assert mds.fitted_.decoder._count == 1_970
-        spread = mds.fitted_.bank.s.std() / x.mean(1).std()
+        assert mds.fitted_.wide.decoder._count == 1_970
+        spread = mds.fitted_.wide.bank.s.std() / x.mean(1).std()
         assert 0.9 < spread < 1.1
         assert mds.detect(probe).misspecified.double().mean() < 0.09
 
@@ -155,14 +155,14 @@ def test_given_summaries_follow_their_datasets(task, x_train, few_kept):
     x = x_train[:2_000]
     given = MinimumDistance(task.summary, **PLAIN).fit(x, x.mean(1))
     own = MinimumDistance(task.summary, **PLAIN).fit(x)
-    torch.testing.assert_close(given.fitted_.decoder.weight, own.fitted_.decoder.weight)
+    torch.testing.assert_close(given.fitted_.wide.decoder.weight, own.fitted_.wide.decoder.weight)
 
 
 def test_decoders_that_need_several_passes_keep_everything(task, x_train, few_kept):
     mds = MinimumDistance(task.summary, num_features=32, decoder="mlp", sorting=False)
     mds.decoder.max_epochs = 1
     mds.fit(x_train[:2_000].split(500))
-    assert len(mds.fitted_.bank.s) == 2_000
+    assert len(mds.fitted_.wide.bank.s) == 2_000
     assert len(mds.fitted_.null.noise) == 100
 
 

@@ -227,7 +227,7 @@ def test_the_minimum_moves_by_the_influence_function(distance):
 @pytest.mark.slow
 def test_the_fitted_minimum_is_the_exact_one():
     mds = theorems.fit("default", 1_000, 100, seed=0, raw=True)
-    theory = theorems.GaussianTheory(mds.fitted_.features.bandwidth)
+    theory = theorems.GaussianTheory(mds.fitted_.embedding.features.bandwidth)
     target = CLEAN.contaminated(0.1, (3.0, 0.0))
     found, hessian = theorems.minimum(mds, target)
     # 512 random features know the kernel to a few per cent.

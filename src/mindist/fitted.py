@@ -62,21 +62,6 @@ class Fitted:
     procedure: Procedure | None  # see, sort, speak; None where only the distance is searched
     spare: Tensor | None = None  # simulated datasets to test on, not stored
 
-    @property
-    def features(self) -> FourierFeatures:
-        """The kernel's features, of represented observations."""
-        return self.embedding.features
-
-    @property
-    def decoder(self) -> Decoder:
-        """The decoder."""
-        return self.wide.decoder
-
-    @property
-    def bank(self) -> Bank:
-        """The bank of simulations."""
-        return self.wide.bank
-
     def sorts(self, x: Tensor) -> bool:
         """Return whether sorting was learned, and there are observations enough to sort."""
         return self.procedure is not None and self.noise is not None and x.shape[1] >= FEWEST
@@ -108,23 +93,23 @@ class Fitted:
     def state(self) -> State:
         """Return settings and tensors that rebuild it, all but the user's functions."""
         names: dict[type, str] = {kind: name for name, kind in DECODERS.items()}
-        if type(self.decoder) not in names:
+        if type(self.wide.decoder) not in names:
             raise TypeError(
                 f"decoder: expected one of {', '.join(DECODERS)} to save, got "
-                f"{type(self.decoder).__name__}, which mindist could not rebuild."
+                f"{type(self.wide.decoder).__name__}, which mindist could not rebuild."
             )
         config, tensors = self.embedding.state()
         config |= {
             "numpy_summary": self.summarise.numpy,
-            "decoder": names[type(self.decoder)],
+            "decoder": names[type(self.wide.decoder)],
             "error": self.wide.error,
         }
         tensors |= {"probe.x": self.probe, "probe.s": self.summarise(self.probe)}
         if isinstance(self.embedding.representation, Encoded):
             tensors["probe.seen"] = self.embedding.represent(self.probe)
         parts = [
-            ("decoder_config", "decoder", self.decoder),
-            ("", "bank", self.bank),
+            ("decoder_config", "decoder", self.wide.decoder),
+            ("", "bank", self.wide.bank),
             ("", "null", self.null),
             ("", "noise", self.noise),
             ("procedure", "procedure", self.procedure),

@@ -15,7 +15,6 @@ summary is wrong, at the observed one.
 """
 
 import copy
-import math
 import os
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -190,19 +189,17 @@ class MinimumDistance:
         kernel = fitted.embedding.representation
         chosen = {
             "representation": "raw" if kernel is None else kernel.name,
-            "bandwidth": f"{float(fitted.features.bandwidth):.3g}",
+            "bandwidth": f"{float(fitted.embedding.features.bandwidth):.3g}",
         }
         if fitted.procedure is None:
             return chosen
-        part, limits = fitted.procedure.coordinates, fitted.procedure.limits
+        part = fitted.procedure.coordinates
         num = fitted.procedure.sorter.residuals.size
         seen = f"{num} number{'s' * (num > 1)} of an observation"
         if part.components.shape[0] > 1:
             seen += ", principal components of it and the size of what they leave out"
         return chosen | {
             "residuals": f"{seen}, its own summary among them" if part.alone else seen,
-            "believed": f"where sorting brings the data {math.exp(limits.gap):.2f} times nearer to "
-            "the model, the least factor at which clean simulations lose next to nothing",
             "summary of parts": "by the summary function"
             + ", filled up to N: it fails on fewer" * fitted.procedure.refill,
         }
@@ -540,9 +537,9 @@ class MinimumDistance:
                 bandwidth=record.get("bandwidth"),
                 representation=representation or name,
                 sorting=config.get("sorting", False),
-                num_features=fitted.features.num_features,
+                num_features=fitted.embedding.features.num_features,
                 frequencies=record.get("frequencies"),
-                decoder=fitted.decoder,
+                decoder=fitted.wide.decoder,
                 search=search,
                 alpha=record.get("alpha"),
                 seed=record.get("seed"),

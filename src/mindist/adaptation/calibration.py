@@ -89,11 +89,9 @@ class Calibration:
     ) -> "tuple[Calibration, Tensor, Tensor]":
         """Compare summaries `(C, d_s)` of clean simulations with the adapted ones.
 
-        They are regressed on these unless the adapted ones are unbiased already.
-
-        Returns:
-            The calibration, and of each simulation, left out in turn, the expected summary
-            `(C, d_s)` and the covariance `(C, d_s, d_s)`.
+        They are regressed on these unless the adapted ones are unbiased already. Returns also the
+        expected summary `(C, d_s)` and covariance `(C, d_s, d_s)` of each simulation, left out in
+        turn.
         """
         s, back, left_out = s.double(), None, adapted
         if not unbiased:
@@ -225,7 +223,7 @@ class SummaryNoise:
 
     def covariance(self, s: Tensor) -> Tensor:
         """V(s), `(B, d_s, d_s)`, float64, of the simulations' number of observations."""
-        most = self._most
+        most = min(MAX_NEIGHBOURS, max(LEAST_NEIGHBOURS, len(self.s) // 8), len(self.s))
         size = max(1, BLOCK_ELEMENTS // (most * self.deviation[0].numel()))
         parts = [s.new_empty(0, s.shape[1], s.shape[1], dtype=torch.float64)]
         for rows in s.double().split(size):
@@ -233,11 +231,6 @@ class SummaryNoise:
             deviation = self.deviation[near.indices].flatten(1, 2).double()
             parts.append(deviation.transpose(1, 2) @ deviation / most)
         return torch.cat(parts)
-
-    @property
-    def _most(self) -> int:
-        """How many datasets to average."""
-        return min(MAX_NEIGHBOURS, max(LEAST_NEIGHBOURS, len(self.s) // 8), len(self.s))
 
 
 # A power of two, for which Sobol points are balanced. In one direction neighbours among 32 are

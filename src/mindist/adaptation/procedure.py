@@ -46,12 +46,9 @@ LEAST = 40  # simulated datasets for each of the two
 FEWEST = 5  # observations of which some can be left out
 BIAS_FEATURES = 40
 USUAL = 0.99  # share of clean simulations whose rest looks no less like the model
-# Logs of the least and the largest factor by which sorting has to bring the data nearer to the
-# model. The first also is that by which a summary has to be farther from others than any clean one.
-CLEARLY, VERY_CLEARLY = 0.5, 1.1
-# Of clean simulations that are detected at this level: sampling variances that they may lose on
-# average, at most 20 of each. An error of 1.02 times as much, or one false alarm in 600.
-ALARM, AFFORDABLE, MOST_LOST = 0.05, 0.035, 20.0
+# The log of the factor by which sorting has to bring the data nearer to the model, and by which a
+# summary has to be farther from others than any clean one.
+CLEARLY = 0.5
 PASSES = 0.8  # share of clean simulations that a fixed point may be as far from the model as
 BLOCK_ELEMENTS = 2**24  # kernel values of all paths of a block, 64 MB
 
@@ -150,7 +147,6 @@ class Limits:
     """What clean simulations show, beyond which a dataset is something else."""
 
     misfit: float  # the largest usual misfit of what is left
-    gap: float  # how much less than before that has to be
     moved: float  # how far no summary of a clean simulation has moved
     unlike: float  # how far no summary of a clean simulation is from the others
 
@@ -185,19 +181,11 @@ class Procedure:
         s: Tensor,
         project: Callable[[Tensor], Tensor],
     ) -> "Procedure | None":
-        """Learn from a sample of simulated datasets.
+        """Learn from a sample of simulated datasets `(M, N, *event)` with summaries `(M, d_s)`.
 
-        Arguments:
-            embedding: Represents long observations.
-            summarise: The summary function.
-            noise: The sampling noise of a summary.
-            outlyingness: How far a summary lies from simulated ones.
-            x: Datasets `(M, N, *event)`, some for residuals, the others to be calibrated on.
-            s: Their summaries `(M, d_s)`.
-            project: From datasets to projections, and other summaries to start from, `(B, S, d_s)`.
-
-        Returns:
-            None where there are too few different datasets, or too few observations to sort.
+        Some serve for residuals, the others to be calibrated on. `project` gives projections of
+        datasets, and other summaries to start from, `(B, S, d_s)`. Returns None where there are too
+        few different datasets, or too few observations to sort.
         """
         num, num_obs = min(REFERENCES, 3 * len(x) // 5), x.shape[1]
         s = s.double()
@@ -239,13 +227,8 @@ class Procedure:
         odd = misfit(rho, all_of(rho), s[null])
         # No clean simulation is beyond the limit of the third: it adds nothing to the level.
         test = CombinedTest(torch.cat([odd, torch.zeros_like(odd[:, :1])], 1), STATISTICS)
-        detected = test.p_value(test.null[: len(centre)]) <= ALARM
-        gap = mean_of(odd)[: len(centre)] - found.misfit
-        gap = torch.where(detected & (found.misfit <= fitting), gap, -math.inf)
-        loss = ((s[last] - centre).square() / V.diagonal(dim1=1, dim2=2).clamp(min=1e-30)).mean(1)
         limits = Limits(
             fitting,
-            _affordable(gap, loss),
             float(moved_by(s[last], centre, spread, V).max()) + CLEARLY,
             unlike,
         )
@@ -330,7 +313,7 @@ class Procedure:
         """
         spoken, moved = found.spoken, found.moved
         gap = mean_of(found.statistics[:, :2]) - spoken.misfit
-        mended = self.fits(found) & (gap > self.limits.gap)
+        mended = self.fits(found) & (gap > CLEARLY)
         likely = (mended & (moved > math.log1p(found.centre.shape[1]))) | (
             moved > self.limits.moved
         )
@@ -340,19 +323,6 @@ class Procedure:
     def unlike_simulated(self, found: Examined) -> Tensor:
         """Return whether simulations have no summary like the observed one, `(B,)`."""
         return found.statistics[:, 2] > 0
-
-
-def _affordable(gap: Tensor, loss: Tensor) -> float:
-    """Return the least gap at which clean simulations lose next to nothing that it could prevent.
-
-    Arguments:
-        gap: By how much sorting has lowered the log distance of clean simulations `(n,)`.
-        loss: What each would lose if that were believed, in sampling variances `(n,)`.
-    """
-    gap, order = gap.sort(descending=True)
-    lost = torch.where(gap > VERY_CLEARLY, 0.0, loss[order].clamp(max=MOST_LOST)).cumsum(0)
-    beyond = gap[lost > AFFORDABLE * len(gap)]
-    return max(CLEARLY, float(beyond[0])) if len(beyond) else CLEARLY
 
 
 def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near: Tensor) -> Spoken:

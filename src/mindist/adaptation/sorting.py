@@ -131,11 +131,8 @@ class Sorter:
     def __call__(self, seen: Tensor, s: Tensor, *, clumps: bool = True, cut: float = CUT) -> Sorted:
         """Sort observations `(B, N, q)` by the model at summaries `(B, d_s)`.
 
-        Arguments:
-            seen: The datasets, as residuals see them.
-            s: Summaries, float64.
-            clumps: Whether to weigh clumps down, or only to leave out what the model cannot make.
-            cut: Share of simulated observations below which one is out.
+        With `clumps` these are weighed down too; `cut` is the share of simulated observations below
+        which one is out.
         """
         rho, near = self.residuals(seen, s), self.near(s)
         points = self.points[near, :: 1 if clumps else ROUGH].flatten(1, 2)
@@ -177,12 +174,8 @@ def _share(log_density: Tensor, level: Tensor, decay: Tensor) -> Tensor:
 def _clumps(kernel: Tensor, own: Tensor, kept: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield, for both widths, the model's density over the data's own, and the latter's excess.
 
-    The excess is in sampling errors, 0 where it is no clump.
-
-    Arguments:
-        kernel: Of observations and the model's residuals, `(B, N, J)`; changed.
-        own: Of observations among themselves, `(B, N, N)`; changed.
-        kept: 1 for observations that are not out, `(B, N)`.
+    The excess is in sampling errors, 0 where it is no clump. The kernels of observations and the
+    model's residuals `(B, N, J)`, and of observations among themselves `(B, N, N)`, are changed.
     """
     others = (kept.sum(1, keepdim=True) - kept).clamp(min=1)
     for width in range(2):

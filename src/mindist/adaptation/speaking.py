@@ -40,7 +40,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mindist.adaptation.sorting import STRICT, Sorted, Sorter
+from mindist.adaptation.sorting import STRICT, Sorter
 from mindist.detection.statistics import Misfit, mean_of
 from mindist.features.residuals import Regression
 from mindist.summarise import Summariser
@@ -214,13 +214,10 @@ class FixedPoints:
     usual: float  # q, the distance over the expected one that costs nothing
 
     def __call__(self, x: Tensor, seen: Tensor, s_obs: Tensor, near: Tensor) -> Spoken:
-        """Return the chosen fixed points of datasets `(B, N, *event)`.
+        """Return the chosen fixed points of datasets `(B, N, *event)` with summaries `(B, d_s)`.
 
-        Arguments:
-            x: The datasets.
-            seen: The same, as residuals see them, `(B, N, q)`.
-            s_obs: Their summaries `(B, d_s)`, float64.
-            near: Projections of them `(B, S, d_s)`, to start from and to choose from.
+        `seen` is what residuals see of them, `(B, N, q)`; `near` are projections of them `(B, S,
+        d_s)`, to start from and to choose from.
         """
         starts = torch.cat([s_obs[:, None], self._starts(x, seen, s_obs), near], 1)
         row = torch.arange(len(x), device=x.device).repeat_interleave(starts.shape[1])
@@ -242,13 +239,9 @@ class FixedPoints:
         """Go on from the best candidates as long as that is better, and speak."""
         for _ in range(FURTHER):
             there = self._judge(seen, self._value(x, best))
-            better = there.price < best.price
-            best = Judged(
-                *(
-                    torch.where(better.view(-1, *[1] * (old.dim() - 1)), new, old)
-                    for new, old in zip(there, best, strict=True)
-                )
-            )
+            which = (there.price < best.price).nonzero()[:, 0]
+            for old, new in zip(best, there, strict=True):
+                old[which] = new[which]
         value = self._value(x, best)
         strict = self.speaker.weighted(x, self.sorter(seen, best.s, cut=STRICT).weights)
         step, clearly = self.further(strict - value + self.bias(best.s), best.s)
@@ -268,16 +261,11 @@ class FixedPoints:
     def _judge(self, seen: Tensor, s: Tensor) -> Judged:
         """Sort datasets `(R, N, q)` at candidates `(R, d_s)`, and price what is left."""
         found = self.sorter(seen, s)
-        return Judged(s, found.weights, *self._price(found, s))
-
-    def _price(self, found: Sorted, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how far what is left is from the model at `(R, d_s)`, and the price, `(R,)`."""
         misfit, share = mean_of(self.misfit(found.rho, found.weights, s)), found.weights.mean(1)
-        out = 1 - share
-        far = misfit.exp()
+        far, out = misfit.exp(), 1 - share
         price = (far - self.usual).clamp(min=0) + WELL * far + out + LEFT_OUT * out.square()
-        price = price + MINORITY * (out - 0.5).clamp(min=0)
-        return misfit, price + NOTHING * (share < LEAST_SHARE)
+        price = price + MINORITY * (out - 0.5).clamp(min=0) + NOTHING * (share < LEAST_SHARE)
+        return Judged(s, found.weights, misfit, price)
 
     def _starts(self, x: Tensor, seen: Tensor, s_obs: Tensor) -> Tensor:
         """Return summaries of the best half and of random subsets, `(B, S, d_s)`.

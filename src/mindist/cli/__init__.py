@@ -205,7 +205,7 @@ def fit(
         options.write_note(out, options.SELFTEST, **tested["selftest"])
     seconds, num, dim = time.monotonic() - begin, len(simulations), simulations.s.shape[1]
     n_obs, shape = mds.fitted_.num_obs, tuple(mds.event_shape)
-    width = float(mds.fitted_.features.bandwidth)
+    width = float(mds.fitted_.embedding.features.bandwidth)
     words = (
         f"Fitted to {num:,} datasets of {n_obs} observations of shape {shape}, with summaries of "
         f"length {dim}; bandwidth {number(width)}. It is in {out} ({seconds:.0f} s)."
@@ -511,7 +511,7 @@ def report(
     name = observed.names[0 if dataset is None else known.index(dataset)]
     x = observed[name]
     # as `adapt` calls them, and its tables
-    labels = [f"s_{i}" for i in range(estimator.fitted_.bank.s.shape[1])]
+    labels = [f"s_{i}" for i in range(estimator.fitted_.wide.bank.s.shape[1])]
     given: dict[str, Any] = {"x": x, "seed": seed, "summary_names": labels}
     if posterior is not None:
         given["posterior"] = load_posterior(posterior, prior, trust=trust)

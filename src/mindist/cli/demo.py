@@ -108,7 +108,7 @@ def draw_figure(task: GaussianTask, methods: Methods, path: Path, *, seed: int =
     decoded = {at("observed"): (result.s_obs, OBSERVED), at("adapted"): (result.s_star, ADAPTED)}
     report.plot_density_contours(left, fitted, decoded).legend(fontsize=9, loc="upper left")
     s_ref = task.summary(x[None])[0]
-    report.plot_summary_space(middle, fitted.bank.s, result.s_obs, result.s_star, s_ref=s_ref)
+    report.plot_summary_space(middle, fitted.wide.bank.s, result.s_obs, result.s_star, s_ref=s_ref)
     report.plot_posteriors(right, before, after, theta[0], labels=("NPE", "NPE with mindist"))
     return report.save_figure(figure, path)
 

@@ -198,7 +198,7 @@ class Residuals:
         T, labels = _unit_lower(S, N, floor), _are_labels(seen)
         T[:, labels] = torch.eye(q, dtype=T.dtype, device=T.device)[labels]
         D = (T @ S @ T.mT).diagonal(dim1=1, dim2=2)
-        mean, log_D = (_one_for_all(part, labels) for part in (mean, (D + floor).log()))
+        mean, log_D = (torch.where(labels, p.mean(0), p) for p in (mean, (D + floor).log()))
         rows, columns = torch.tril_indices(q, q, -1)
         m, _ = Regression.of(s, mean, num_features)
         log_scale, _ = Regression.of(s, log_D, num_features)
@@ -296,11 +296,6 @@ def _are_labels(seen: Tensor) -> Tensor:
     """Return which numbers of observations `(M, N, q)` take a few values only, `(q,)`."""
     each = seen.flatten(0, 1).T
     return torch.tensor([len(one[:TRIED].unique()) <= LABELS for one in each]).to(seen.device)
-
-
-def _one_for_all(values: Tensor, which: Tensor) -> Tensor:
-    """Return values `(M, q)` of datasets, replaced by their mean where `(q,)` says so."""
-    return torch.where(which, values.mean(0), values)
 
 
 def _unit_lower(S: Tensor, num_obs: int, floor: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class Material(NamedTuple):
     @property
     def scale(self) -> Tensor:
         """Return the standard deviations of simulated summaries `(d_s,)`; 1 where all are equal."""
-        scale = self.mds.fitted_.bank.scale.cpu()
+        scale = self.mds.fitted_.wide.bank.scale.cpu()
         return torch.where(scale > 0, scale, 1.0)
 
     @property
@@ -235,7 +235,7 @@ def write_report(
 
 def _tables(material: Material) -> dict[str, Any]:
     """Return the rows of all tables, the first cell of a row its heading."""
-    result, bank = material.result, material.mds.fitted_.bank
+    result, bank = material.result, material.mds.fitted_.wide.bank
     around = [plus_minus(*map(float, pair)) for pair in zip(bank.centre, bank.scale, strict=True)]
     moved = zip(result.s_obs, result.s_star, material.shift, strict=True)
     cells = zip(material.summary_names, moved, around, strict=True)
@@ -306,7 +306,7 @@ WHERE = {"before": "observed", "after": "adapted"}
 
 
 def summary_figure(material: Material) -> Markup:
-    every = material.mds.fitted_.bank.s.cpu()
+    every = material.mds.fitted_.wide.bank.s.cpu()
     chosen = material.shift.abs().argsort(descending=True, stable=True)[:MOST_SUMMARIES].sort()[0]
     names = [material.summary_names[j] for j in chosen.tolist()]
     s_obs = material.result.s_obs[chosen].numpy()
@@ -395,7 +395,7 @@ def predictive_figures(material: Material) -> list[Markup]:
     summaries = {name: d.summaries.double().numpy() for name, d in draws if len(d.summaries)}
     if not summaries:
         return []
-    result, bank, names = material.result, material.mds.fitted_.bank, material.summary_names
+    result, bank, names = material.result, material.mds.fitted_.wide.bank, material.summary_names
     given: dict[str, Any] = {"centre": bank.centre.cpu(), "scale": bank.scale.cpu(), "names": names}
     given |= {"s_obs": result.s_obs, "s_star": result.s_star}
     given |= {name: summaries.get(name) for name in WHERE}

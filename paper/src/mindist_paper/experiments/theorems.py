@@ -224,14 +224,14 @@ def embed(target: Mixture, features: FourierFeatures) -> Tensor:
 def minimum(mds: MinimumDistance, target: Mixture) -> tuple[Tensor, Tensor]:
     """Return the fitted minimum-distance summary `(d,)` of a target, and the Hessian there."""
     fitted = mds.fitted_
-    z_bar = embed(target, fitted.features)[None]
+    z_bar = embed(target, fitted.embedding.features)[None]
     plain = Search(starts=("observed", "nearest"), stay=0)
     # The theorems are about the minimum of the distance itself.
     problem = Problem(target.mean[None, None], target.mean[None], z_bar)
     found = search(fitted.wide, plain, problem, torch.Generator().manual_seed(0)).s_star
 
     def distance(s: Tensor) -> Tensor:
-        return (fitted.decoder(s[None]) - z_bar).square().sum()
+        return (fitted.wide.decoder(s[None]) - z_bar).square().sum()
 
     hessian: Any = torch.autograd.functional.hessian(distance, found[0])
     return found[0], hessian
