@@ -58,7 +58,7 @@ def test_what_can_be_told_apart_is_mended(found):
 def test_coverage_is_that_of_the_shift(found):
     """Doing nothing about copies at 5%: the interval holds s + e with the shift known."""
     coverage = found.summaries.coverage[found.kinds.index("gross values"), :, 0]
-    # 80 datasets, each with a probability near .9: the standard error is far below .03.
+    # 64 datasets, each with a probability near .9: the standard error is far below .03.
     assert coverage.tolist() == pytest.approx([0.9] * 4, abs=0.06)
 
 
@@ -115,7 +115,7 @@ def test_a_summary_that_fails_on_contaminated_data_is_counted(fitted):
 
     mds = MinimumDistance(fragile, num_features=64).fit(locations(600))
     found = mds.selftest()
-    assert found.failed[found.kinds.index("gross values")].min() == 80
+    assert found.failed[found.kinds.index("gross values")].min() == 64
     assert any("failed on" in note for note in found.notes)
 
 

@@ -76,12 +76,12 @@ COLLINEAR = 1e-3  # added to the diagonal of a correlation matrix
 class Calibration:
     """The law of the summary of clean data given an adapted one."""
 
-    # the expected difference of the summary from the adapted one; None where it is 0
-    back: Regression | None
     adapted: Annotated[Tensor, "C d"]  # adapted summaries of clean simulations `(C, d_s)`
     # what is left of their summaries `(C, d_s)`, each left out of the regression
     residual: Annotated[Tensor, "C d"]
     scale: Annotated[Tensor, "d"]  # standard deviations of simulated summaries `(d_s,)`
+    # the expected difference of the summary from the adapted one; None where it is 0
+    back: Regression | None = None
 
     @classmethod
     def of(
@@ -97,7 +97,7 @@ class Calibration:
         if not unbiased:
             back, off = Regression.of(adapted, s - adapted, FEATURES, wider=0.0)
             left_out = adapted + off
-        made = cls(back, adapted, s - left_out, scale_of(s))
+        made = cls(adapted, s - left_out, scale_of(s), back)
         return made, left_out, made._covariance(adapted, alone=False)
 
     def __call__(self, adapted: Tensor) -> tuple[Tensor, Tensor]:
