@@ -131,10 +131,10 @@ def test_a_long_stream_is_summed_whole_and_kept_in_part(task, x_train, few_kept)
     fits = [MinimumDistance(task.summary, **OPTIONS).fit(x.split(size)) for size in (300, 2_000)]
     first = fits[0].fitted_
     for fit in (fit.fitted_ for fit in fits):
-        assert fit.decoder._count == 2_000 - 30  # 5% of the leading 600 are held out
-        assert len(fit.bank.s) == 600
-        assert torch.equal(fit.bank.s, first.bank.s)
-    later = (first.bank.s[:, None] == x[600:].mean(1).double()).all(2).any(1).double().mean()
+        assert fit.wide.decoder._count == 2_000 - 30  # 5% of the leading 600 are held out
+        assert len(fit.wide.bank.s) == 600
+        assert torch.equal(fit.wide.bank.s, first.wide.bank.s)
+    later = (first.wide.bank.s[:, None] == x[600:].mean(1).double()).all(2).any(1).double().mean()
     assert 0.6 < later < 0.8  # 1,400 of 2,000, with a standard deviation of .02
     p_values = [fit.detect(probe).p_value for fit in fits]
     torch.testing.assert_close(p_values[1], p_values[0], rtol=0, atol=0.02)
