@@ -145,14 +145,14 @@ def measure(name: str, part: str, args: argparse.Namespace) -> dict[str, Any]:
             statistics = mds.fitted_.statistics(data, model.summary(data))
             found["rates"][label] = {
                 key: float(
-                    (test(own, columns).p_value(statistics[:, columns]) <= 0.05).double().mean()
+                    (only(own, columns).p_value(statistics[:, columns]) <= 0.05).double().mean()
                 )
                 for key, columns in TESTS.items()
             }
     return found
 
 
-def test(own: procedure.Procedure, columns: list[int]) -> CombinedTest:
+def only(own: procedure.Procedure, columns: list[int]) -> CombinedTest:
     """Return the test by some of the statistics."""
     return CombinedTest(own.test.null[:, columns], tuple(own.test.names[i] for i in columns))
 

@@ -3,9 +3,8 @@
     python scripts/selftest_agreement.py OUT.md --models line location-scale --datasets 200
 
 For each model of the zoo, or published benchmark (`ricker`): fit to 5,000 simulations, run the
-self-test, contaminate fresh
-simulations in the same ways with other seeds, and compare the overall errors of adapted summaries.
-Agreement means within 20%.
+self-test, contaminate fresh simulations in the same ways with other seeds, and compare the overall
+errors of adapted summaries. Agreement means within 20%.
 """
 
 from __future__ import annotations

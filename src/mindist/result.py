@@ -85,12 +85,23 @@ class Status(_Outcome):
 # What results of one dataset and of a batch have in common.
 class _Result:
     p_value: Tensor
+    misspecified: Tensor
     status: Any
+    _what = "datasets"
 
     @property
     def batched(self) -> bool:
         """Return whether this is about a batch of datasets rather than about one."""
         return self.p_value.dim() > 0
+
+    def _said(self) -> str:
+        if self.batched:
+            return f"{len(self)} {self._what}, {int(self.misspecified.sum())} misspecified"
+        verdict = "misspecified" if self.misspecified else "not misspecified"
+        return f"{verdict}, p_value={float(self.p_value):.4g}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._said()})"
 
     def __len__(self) -> int:
         if not self.batched:
@@ -122,7 +133,7 @@ class _Result:
         return replace(parts[0], **joined, status=status)  # type: ignore[type-var]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Detection(_Result):
     """The test of observed datasets: a leading axis B for a batch, none for one dataset.
 
@@ -152,13 +163,9 @@ class Detection(_Result):
     threshold: float
     alpha: float = field(default=0.05, kw_only=True)
 
-    def __repr__(self) -> str:
-        name = type(self).__name__
-        if self.batched:
-            found = int(self.misspecified.sum())
-            return f"{name}({len(self)} datasets, {found} misspecified)"
-        verdict = "misspecified" if self.misspecified else "not misspecified"
-        return f"{name}({verdict}, p_value={float(self.p_value):.4g}, s_obs={_vector(self.s_obs)})"
+    def _said(self) -> str:
+        said = super()._said()
+        return said if self.batched else f"{said}, s_obs={_vector(self.s_obs)}"
 
     def _repr_html_(self) -> str:
         """Show one dataset as a list of facts, a batch as a table, in the notebook's own style."""
@@ -245,10 +252,10 @@ class Adaptation(Detection):
         written: Path = import_module("mindist.report").write_report(path, result=self, **options)
         return written
 
-    def __repr__(self) -> str:
+    def _said(self) -> str:
         if self.batched:
-            return f"{super().__repr__()[:-1]}, {int(self.adapted.sum())} adapted)"
-        return f"{super().__repr__()[:-1]}, s_star={_vector(self.s_star)}, status={self.status})"
+            return f"{super()._said()}, {int(self.adapted.sum())} adapted"
+        return f"{super()._said()}, s_star={_vector(self.s_star)}, status={self.status}"
 
 
 class EntryStatus(_Outcome):
@@ -314,14 +321,7 @@ class EntryDetection(_Result):
     spread: Tensor
     alpha: float = field(default=0.05, kw_only=True)
 
-    def _said(self) -> str:
-        if self.batched:
-            return f"{len(self)} vectors, {int(self.misspecified.sum())} misspecified"
-        verdict = "misspecified" if self.misspecified else "not misspecified"
-        return f"{verdict}, p_value={float(self.p_value):.4g}"
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._said()})"
+    _what = "vectors"
 
 
 @dataclass(frozen=True, repr=False)

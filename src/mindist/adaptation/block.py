@@ -120,7 +120,7 @@ class _Block:
         projected = unlike & ~spoken
         for i in (~spoken & ~projected).nonzero()[:, 0].tolist():
             self.status[int(rows[i])] = Status.UNMOVED if fits[i] else Status.UNEXPLAINED
-            self.excess[rows[i]] = found.kept_doubt[i]
+            self.excess[rows[i]] = found.kept_spread[i]
         self.take(rows[spoken], found.centre[spoken], found.spread[spoken], Status.SORTED)
         self.weigh(rows[spoken], found.spoken.weights[spoken].double())
         own = found.projected[projected], found.projected_spread[projected]

@@ -5,7 +5,8 @@ the mean, both have noise. On clean simulations t and s are known, and
 
 .. math:: \hat s(t) = \mathbb{E}[s \mid t], \qquad S(t) = \operatorname{Cov}[s \mid t]
 
-are regressed. The posterior is asked over :math:`N(\hat s(t), U)`,
+are learned: the first by a regression for a projection, while a summary of what is left has lost
+its bias already and stays t. The posterior is asked over :math:`N(\hat s(t), U)`,
 
 .. math:: U = \tfrac{N_0}{N} S(t) + \big( \tfrac{N_0}{n} - 1 \big)_+ V ,
 
@@ -90,8 +91,7 @@ class Calibration:
         """Compare summaries `(C, d_s)` of clean simulations with the adapted ones.
 
         They are regressed on these unless the adapted ones are unbiased already. Returns also the
-        expected summary `(C, d_s)` and covariance `(C, d_s, d_s)` of each simulation, left out in
-        turn.
+        expected summary and the covariance of each simulation, left out in turn.
         """
         s, back, left_out = s.double(), None, adapted
         if not unbiased:
@@ -126,8 +126,7 @@ def spread_of(
 ) -> Tensor:
     """Return U, `(B, d_s, d_s)`: of the calibration, and of observations that are missing.
 
-    From S, V of the simulations' number of observations, the mass n of what is left `(B,)`, N and
-    N0.
+    From S, V of N0 observations, the mass n of what is left `(B,)`, N and N0.
     """
     missing = (trained / kept.double().clamp(min=1) - 1).clamp(min=0)
     return trained / num_obs * covariance + missing[:, None, None] * noise

@@ -59,7 +59,7 @@ class Examined(NamedTuple):
     spoken: Spoken
     centre: Tensor  # the calibrated summary of what is left `(B, d_s)`
     spread: Tensor  # its covariance U, `(B, d_s, d_s)`
-    kept_doubt: Tensor  # the covariance of an observed summary that is kept `(B, d_s, d_s)`
+    kept_spread: Tensor  # the covariance of an observed summary that is kept `(B, d_s, d_s)`
     projected: Tensor  # the calibrated projection `(B, d_s)`
     projected_spread: Tensor  # its covariance `(B, d_s, d_s)`
     moved: Tensor  # log(1 + H): how far the observed summary is from the calibrated one, `(B,)`
@@ -298,8 +298,8 @@ class Procedure:
         moved = moved_by(s_obs, centre, alone, ratio * V)
         projected, covariance = self.projection(near[:, 0])
         wide = spread_of(covariance, V, torch.full_like(moved, num_obs), num_obs, self.num_obs)
-        spread, kept_doubt = spread + spoken.about(spoken.s), spoken.about(s_obs)
-        return Examined(spoken, centre, spread, kept_doubt, projected, wide, moved, statistics)
+        spread, kept_spread = spread + spoken.about(spoken.s), spoken.about(s_obs)
+        return Examined(spoken, centre, spread, kept_spread, projected, wide, moved, statistics)
 
     def fits(self, found: Examined) -> Tensor:
         """Return whether what is left looks like the model, `(B,)`."""

@@ -24,10 +24,11 @@ that is better.
 
 **Other explanations.** Along a valley of this price one summary is as good as another. Sorting once
 more, strictly (below a tenth instead of a thousandth of simulated observations), shows where it
-leads: it moves the summary by d. The best fixed point, the second best with other weights, and t +
-k d, k = 1, ..., 4, are explanations of the data, each worth exp(-price / 0.2). Steps d that half of
-clean simulations have are no evidence and shrink to 0; the summary itself moves to the mean of the
-explanations only as far as d is more than what 19 in 20 clean simulations have.
+leads: it moves the summary by d. The best fixed point, the second best with other weights (where
+there is none, a candidate with much the same), and t + k d, k = 1, ..., 4, are explanations of the
+data, each worth exp(-price / 0.2). Steps d that half of clean simulations have are no evidence and
+shrink to 0; the summary itself moves to the mean of the explanations only as far as d is more than
+what 19 in 20 clean simulations have.
 
 References:
     Rousseeuw and Van Driessen, Computing LTS regression for large data sets, Data Mining and

@@ -42,12 +42,7 @@ class Cloud:
 
     @classmethod
     def of(cls, s: Tensor, scale: Tensor) -> "Cloud":
-        """From the summaries `(B, k, d_s)` of the nearest simulations, float64.
-
-        Arguments:
-            s: The summaries.
-            scale: Standard deviations `(d_s,)` of all simulated summaries.
-        """
+        """From summaries `(B, k, d_s)` of the nearest simulations; the scale is that of all."""
         scale = torch.where(scale > 0, scale, 1.0)
         centre = s.mean(1)
         offset = (s - centre[:, None]) / scale

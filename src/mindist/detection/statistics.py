@@ -34,6 +34,7 @@ References:
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 import torch
@@ -244,14 +245,17 @@ class SummaryOutlyingness:
     def outside(self, s: Tensor, noise: float = 1.0) -> Tensor:
         """Return how far each summary, given the others, lies outside of simulated ones, `(B,)`.
 
-        As a share of their range beyond a twentieth of it; 0 inside. Given the others linearly:
-        the residual of each in a regression on them.
+        As a share of their range beyond a twentieth of it, in residuals of linear regressions.
         """
-        points, s = self._residual(self.points), s.double() - self.centre
-        low, high = points.amin(0), points.amax(0)
+        (low, high), s = self._simulated, s.double() - self.centre
         residual = self._residual(s @ self.whitener) / noise
         off = torch.maximum(residual - high, low - residual) / (high - low).clamp(min=SAME)
         return (off.amax(1) - MARGIN).clamp(min=0)
+
+    @cached_property
+    def _simulated(self) -> tuple[Tensor, Tensor]:
+        """The least and the largest residuals of simulated summaries, `(d_s,)` each."""
+        return torch.aminmax(self._residual(self.points), dim=0)
 
     def _residual(self, whitened: Tensor) -> Tensor:
         """Return residuals `(B, d_s)` of summaries given the others: P s for the precision P."""
