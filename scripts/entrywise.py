@@ -166,7 +166,8 @@ def measure(model: Model, out: list[str]) -> list[tuple[float, ...]]:
     out.append(
         f"\nClean error {base:.3f}. Clean vectors with an entry set aside: {flagged[0]:.3f}, in "
         f"groups {flagged[1]:.3f} (of {NUM_LEVEL:,}). {settings.neighbours} neighbours, shrinkage "
-        f"{settings.shrinkage:g}, {len(blocks.fitted_.search.scale)} groups; fit {seconds:.0f} s.\n"
+        f"{settings.shape.shrinkage:g}, {settings.shape.basis.shape[1]} components, "
+        f"{len(blocks.fitted_.search.groups.members)} groups; fit {seconds:.0f} s.\n"
     )
     out.append("| case | plain | robust | known | detected | wrong flagged | right flagged |")
     out.append("|---|---|---|---|---|---|---|")

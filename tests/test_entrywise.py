@@ -16,9 +16,10 @@ from mindist import (
     storage,
     watch,
 )
+from mindist.entries.conditionals import Factors, Shape, Table
 from mindist.entries.fitting import correlated_windows
-from mindist.entries.neighbours import Bank, LocalGaussian, Table
-from mindist.entries.search import Groups, completed
+from mindist.entries.neighbours import Bank, Pool
+from mindist.entries.search import Groups, Vectors, completed
 
 D, NOISE = 8, 0.3
 LOADINGS = torch.tensor([[1.0] * D, [math.cos(i) for i in range(D)]], dtype=torch.float64)
@@ -67,15 +68,43 @@ def test_a_swept_table_has_the_conditionals_of_a_gaussian():
     mean = torch.randn(3, D, dtype=torch.float64, generator=generator)
     kept = torch.rand(3, D, generator=generator) > 0.4
     noise = torch.rand(3, D, dtype=torch.float64, generator=generator)
-    table = Table(LocalGaussian(mean, COVARIANCE.expand(3, -1, -1)), y, kept, noise)
+    dense = Table(mean, COVARIANCE.expand(3, -1, -1), y, kept, noise)
+    check_conditionals(dense, COVARIANCE, mean, y, noise, generator)
+
+
+def test_principal_components_give_the_same_conditionals():
+    """Neighbours of which two components are all that is shared: their own covariance is known."""
+    generator = torch.Generator().manual_seed(1)
+    points = simulate(50, 20)[1].expand(3, -1, -1).float()
+    V = torch.linalg.svd(points[0] - points[0].mean(0))[2][:2].T.contiguous()
+    y, noise = torch.randn(2, 3, D, dtype=torch.float64, generator=generator)
+    noise = noise.square()
+    kept = torch.rand(3, D, generator=generator) > 0.4
+    table = Factors(points, Shape(torch.eye(2).double(), V, 0.0), y, kept, noise)
+    off = (points[0] - points[0].mean(0)).double()
+    along, W = off @ V.double(), V.double()
+    left = (off - along @ W.T).square().mean(0) + 1e-6
+    own = W @ (along.T @ along / 49 + 1e-6 * torch.eye(2)) @ W.T + left.diag()
+    mean = points.double().mean(1)
+    check_conditionals(table, own, mean, y, noise, generator)
+    moved = table.move(table.d[:, None])[:, 0]
+    for b in range(3):
+        K, S = table.kept[b], own + noise[b].diag()
+        exact = own[:, K] @ torch.linalg.solve(S[K][:, K], table.d[b, K])
+        assert torch.allclose(moved[b], exact)
+
+
+def check_conditionals(table, own, mean, y, noise, generator):
+    """Compare a swept table with the conditionals of a Gaussian, entries going in and out."""
     for _ in range(4):
+        residual, variance = table.conditional()
         for b in range(3):
-            S, d = COVARIANCE + noise[b].diag(), y[b] - mean[b]
+            S, d = own + noise[b].diag(), y[b] - mean[b]
             for i in range(D):
                 K = [j for j in range(D) if table.kept[b, j] and j != i]
                 weights = torch.linalg.solve(S[K][:, K], S[K, i])
-                assert torch.isclose(table.residual[b, i], d[i] - weights @ d[K])
-                assert torch.isclose(table.variance[b, i], S[i, i] - weights @ S[K, i])
+                assert torch.isclose(residual[b, i], d[i] - weights @ d[K])
+                assert torch.isclose(variance[b, i], S[i, i] - weights @ S[K, i])
             K = table.kept[b]
             assert torch.isclose(table.chi_square[b], d[K] @ torch.linalg.solve(S[K][:, K], d[K]))
         table.toggle(torch.arange(3), torch.randint(D, (3,), generator=generator))
@@ -86,14 +115,21 @@ def test_nearest_counts_believed_entries_only():
     y = bank.units(simulate(3, 2)[1])
     believed = torch.rand(3, D, generator=torch.Generator().manual_seed(0)) > 0.5
     distance = ((bank.z - y[:, None]).square() * believed[:, None]).sum(2)
-    assert torch.equal(bank.nearest(y, believed, 7), distance.argsort(1)[:, :7])
+    near = Pool.of(bank, y, believed[:, None], exact=20).nearest(believed[:, None], 7)[:, 0]
+    assert torch.equal(near, distance.argsort(1)[:, :7])
+    every = torch.ones(3, 1, D, dtype=torch.bool)
+    near = Pool.of(bank, y, every).nearest(every, 50)[:, 0]
+    exact = (bank.z - y[:, None]).square().sum(2).argsort(1)[:, :50]
+    assert torch.equal(near.sort(1).values, exact.sort(1).values)  # 500 pivots know their half
 
 
 def test_completed_entries_have_the_conditional_mean_and_variance(entries):
     search, x = entries.fitted_.search, simulate(300, 3)[1]
     kept = (torch.arange(D) < D - 2).expand(300, 1, D)
     y = search.bank.units(x)
-    mean, drawn = completed(search, y, kept, torch.zeros_like(y), 32, entries.fitted_.widening, 0)
+    v = Vectors(y, kept[:, 0], torch.zeros_like(y))
+    how = (search.pool(v, kept), 32, entries.fitted_.widening, 0)
+    mean, drawn = completed(search, v, kept, *how)
     K, U = slice(0, D - 2), slice(D - 2, D)
     gain = torch.linalg.solve(COVARIANCE[K, K], COVARIANCE[K, U])
     exact = x[:, K] @ gain
@@ -158,7 +194,8 @@ def test_wrong_entries_are_found(entries, size):
     kept = ~result.outliers
     assert torch.equal(y[kept], result.x_obs[kept])
     off = (result.predicted - x)[bad] / result.spread[bad]
-    assert off.square().mean() < 2
+    assert (off.abs() < 3).double().mean() > 0.96  # of 400; a few have another explanation
+    assert 0.3 < off.square().median() < 0.6  # chi-square with one degree of freedom: .455
 
 
 @pytest.mark.slow
@@ -185,11 +222,12 @@ def test_groups_may_differ_in_size():
     """A smaller group is set aside, and stays aside, like a larger one."""
     groups = Groups.of(torch.tensor([0, 0, 0, 0, 0, 1, 1, 2]))
     y, every = simulate(3, 15)[1], torch.ones(3, D, dtype=torch.bool)
-    local = LocalGaussian(torch.zeros_like(y), COVARIANCE.expand(3, -1, -1))
+    local = (torch.zeros_like(y), COVARIANCE.expand(3, -1, -1))
     for g in range(3):
         aside = every & (groups.labels != g)
-        tables = (Table(local, y, kept, torch.zeros_like(y)) for kept in (every, aside))
-        believed, again = (groups.distance(table, every)[:, g] for table in tables)
+        tables = (Table(*local, y, kept, torch.zeros_like(y)) for kept in (every, aside))
+        rows = torch.arange(3)
+        believed, again = (groups.distance(table, every, rows)[:, g] for table in tables)
         assert torch.allclose(believed, again)
     entries = Entrywise(groups=groups.labels).fit(simulate(3_000, 13)[1])
     x = simulate(50, 14)[1]
@@ -403,7 +441,9 @@ def test_altered_files_name_what_is_wrong(entries, tmp_path):
     config, tensors = storage.read_artefact(tmp_path / "entries", "Entrywise")
     for name, tensor in tensors.items():
         altered = [tensor[:0], tensor[..., None]]
-        altered += [torch.full_like(tensor, -7)] * ("groups" in name or "scale" in name)
+        last = name.split(".")[-1]
+        positive = last in ("members", "scale", "everywhere", "squares", "cells")
+        altered += [torch.full_like(tensor, -7)] * positive
         for wrong in altered:
             storage.write_artefact(tmp_path / "bad", "Entrywise", config, tensors | {name: wrong})
             with pytest.raises(ValueError, match="is damaged"):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mindist import checks, storage
-from mindist.entries import CHAINS, Knowledge, completed, learn
+from mindist.entries import CHAINS, Knowledge, Vectors, completed, learn
 from mindist.entries.fitting import correlated_windows, labels_of
 from mindist.protocols import Array
 from mindist.result import Completion, EntryDetection, EntryStatus
@@ -26,7 +26,7 @@ from mindist.schema import Record, pack
 LEAST_SIMULATIONS = 200  # a fifth of them is held out, and 40 p-values are the least that say .05
 MOST_NUMBERS = 2**28  # kept of the simulations: 1 GB; of more, a random part
 DRAWS = 2  # for each chain: 32 completed vectors
-MOST_ENTRIES = 512  # tables have the square of that, some twenty for each vector
+MOST_ENTRIES = 4_096
 
 
 class Entrywise:
@@ -120,7 +120,7 @@ class Entrywise:
         config |= {
             "event_shape": list(self.event_shape),
             "precision": str(self.dtype).removeprefix("torch."),
-            "num_groups": len(self._fitted().search.scale),
+            "num_groups": len(self._fitted().search.groups.members),
             "alpha": self.alpha,
             "seed": self.seed,
         }
@@ -180,11 +180,11 @@ class Seen:
         self.x = (x[None] if self.single else x).to(entrywise.dtype)
         flat, search = self.x.flatten(1), self.knowledge.search
         noise = self._noise(errors, x).to(torch.float64) / search.bank.scale.square()
-        self.observed = torch.isfinite(flat) & torch.isfinite(noise)
-        self.noise = torch.where(self.observed, noise, 0.0)
-        self.y = torch.where(self.observed, search.bank.units(flat), 0.0)
+        observed = torch.isfinite(flat) & torch.isfinite(noise)
+        y = torch.where(observed, search.bank.units(flat), 0.0)
+        self.vectors = Vectors(y, observed, torch.where(observed, noise, 0.0))
         self.infinite = torch.isinf(flat)
-        self.found, self.chains = search(self.y, self.observed, self.noise)
+        self.found, self.chains = search(self.vectors)
 
     def _noise(self, errors: Array | None, x: Tensor) -> Tensor:
         """Return checked variances `(B, D)`."""
@@ -206,7 +206,7 @@ class Seen:
         found, bank, shape = self.found, self.knowledge.search.bank, self.x.shape
         statistic = torch.where(self.infinite.any(1), torch.inf, found.statistic)
         p_value = self.knowledge.p_value(statistic)
-        mean = (self.y - found.residual) * bank.scale + bank.centre
+        mean = (self.vectors.y - found.residual) * bank.scale + bank.centre
         spread = found.variance.clamp(min=0).sqrt() * bank.scale
         return {
             "x_obs": self.x,
@@ -220,24 +220,25 @@ class Seen:
     def complete(self, entrywise: Entrywise, facts: dict[str, Any]) -> dict[str, Any]:
         """Return what `Completion` says beyond that."""
         strange, search, shape = facts["misspecified"], self.knowledge.search, self.x.shape
-        sets = self.observed[:, None].repeat(1, CHAINS, 1)
-        rows = strange.nonzero()[:, 0]
-        if len(rows):
-            y, observed, noise = self.y[rows], self.observed[rows], self.noise[rows]
-            sets[rows] = search.sample(y, observed, noise, self.chains[rows], entrywise.seed)
-        exact = sets & (self.noise == 0)[:, None]
+        vectors = self.vectors
+        sets = vectors.observed[:, None].repeat(1, CHAINS, 1)
+        sets[strange] = self.chains[strange]
         flat = self.x.flatten(1)
         full = flat[:, None].repeat(1, CHAINS * DRAWS, 1)
-        todo = (~exact).flatten(1).any(1).nonzero()[:, 0]
-        for part in todo.split(search.rows(CHAINS)) if len(todo) else ():
-            how = (DRAWS, self.knowledge.widening, entrywise.seed)
-            drawn = completed(search, self.y[part], sets[part], self.noise[part], *how)[1]
+        unsure = strange | ~(vectors.observed & (vectors.noise == 0)).all(1)
+        for rows in unsure.nonzero()[:, 0].split(search.rows(CHAINS)) if unsure.any() else ():
+            part, seed, odd = vectors[rows], entrywise.seed, strange[rows]
+            pool = search.pool(part, sets[rows])
+            if odd.any():
+                sets[rows[odd]] = search.sample(part[odd], sets[rows[odd]], pool[odd], seed)
+            how = (DRAWS, self.knowledge.widening, seed)
+            drawn = completed(search, part, sets[rows], pool, *how)[1]
             drawn = (drawn * search.bank.scale + search.bank.centre).to(flat.dtype)
-            full[part] = torch.where(exact[part].repeat_interleave(DRAWS, 1), full[part], drawn)
-        aside = (self.observed[:, None] & ~sets).double().mean(1)
+            exact = (sets[rows] & (part.noise == 0)[:, None]).repeat_interleave(DRAWS, 1)
+            full[rows] = torch.where(exact, full[rows], drawn)
+        aside = (vectors.observed[:, None] & ~sets).double().mean(1)
         score = torch.where(self.infinite, 1.0, aside).to(flat.dtype)
-        adapted = torch.zeros(len(flat), dtype=torch.bool)
-        adapted[todo] = True
+        adapted = ~(sets & (vectors.noise == 0)[:, None]).flatten(1).all(1)
         return {
             "outlier_score": score.view(shape),
             "outliers": (score > 0.5).view(shape),
@@ -250,7 +251,7 @@ class Seen:
         """Yield the status of each vector."""
         # Believed although strange: too many are.
         left = (self.found.score * self.found.kept).amax(1) > self.knowledge.search.limit
-        columns = (strange, adapted, wrong.any(1), left, self.observed.any(1))
+        columns = (strange, adapted, wrong.any(1), left, self.vectors.observed.any(1))
         for odd, drawn, some, more, seen in zip(*(c.tolist() for c in columns), strict=True):
             if not seen:
                 yield EntryStatus.NOTHING_OBSERVED

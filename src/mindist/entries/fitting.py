@@ -8,20 +8,22 @@ largest score is t is :math:`(1 + \#\{t_i \ge t\}) / (1 + n)`, exactly uniform o
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from itertools import product
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.entries.neighbours import Bank, LocalGaussian, Table
-from mindist.entries.search import Groups, Search, completed
+from mindist.entries.conditionals import Shape
+from mindist.entries.neighbours import Bank, Pool
+from mindist.entries.search import Groups, Scales, Search, Vectors, completed
 
-NEIGHBOURS = (50, 100, 200, 400, 800)
+NEIGHBOURS = (50, 100, 200, 400)
 SHRINKAGE = (0.02, 0.1, 0.3, 0.6, 0.9)
 LEFT_OUT = 0.25  # share of the entries that the choice of k and lambda predicts
-MOST_HELD_OUT = 1_000  # the level at alpha = .05 has then a standard error of .007
+MOST_HELD_OUT, LEAST_HELD_OUT = 1_000, 300  # the level, .05, has standard errors .007, .013
 DRAWN = 32  # for each left-out part, to see how wide draws are
 LEAST_SCALE = 0.1  # of an entry that never varies
 GAIN = 0.01  # nats for each entry, twice, that more neighbours have to be worth: they cost time
@@ -31,6 +33,8 @@ TAIL, NORMAL_TAIL = 0.99, 2.576  # scores are scaled so that they have the norma
 CORRELATED = 0.5  # neighbours belong together while their mean correlation is above this
 LEAST_GROUPS = 8  # so that 40% of the groups are at least three
 SAMPLE = 2_000  # simulations that show the correlations
+MOST_SWEPT = 256  # entries of which whole tables are swept; of more, principal components
+COMPONENTS = (16, 64)
 
 
 @dataclass(frozen=True)
@@ -47,77 +51,111 @@ class Knowledge:
         return (1.0 + len(self.null) - below) / (1.0 + len(self.null))
 
 
-def local_correlation(z: Tensor, near: Tensor) -> Tensor:
-    """Return the average correlation matrix `(D, D)` of neighbourhoods `(n, k)`."""
-    total = torch.zeros(z.shape[1], z.shape[1], dtype=torch.float64)
+def bases(bank: Bank, seed: int) -> list[Tensor]:
+    """Return components `(D, r)` to choose from, few first; at last the entries themselves."""
+    D, some = bank.z.shape[1], bank.z[:SAMPLE]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        V = torch.svd_lowrank(some - some.mean(0), min(COMPONENTS[-1], D, len(some)), niter=4)[2]
+    few = [V[:, :r] for r in COMPONENTS if 2 * r <= D and r <= V.shape[1]]
+    return few + [torch.eye(D)] * (D <= MOST_SWEPT or not few)
+
+
+def local_correlation(z: Tensor, near: Tensor, basis: Tensor) -> Tensor:
+    """Return the average correlation matrix of neighbourhoods `(n, k)`, along a basis."""
+    total = torch.zeros(())
     for rows in near.split(16):
-        points = z[rows].double()
+        points = (z[rows] @ basis).double()
         off = points - points.mean(1, keepdim=True)
         off = off / off.square().sum(1, keepdim=True).sqrt().clamp(min=1e-9)
-        total += (off.mT @ off).sum(0)
-    total /= len(near)
-    return total.fill_diagonal_(1.0)
+        total = total + (off.mT @ off).sum(0)
+    return (total / len(near)).fill_diagonal_(1.0)
 
 
-def choose(bank: Bank, groups: Groups, level: float, seed: int) -> Search:
+def choose(bank: Bank, groups: Groups, seed: int) -> tuple[Shape, int]:
     """Choose k and lambda on vectors of the bank itself, of which a quarter is left out."""
     D = bank.z.shape[1]
     num = min(256, len(bank.z) // 4, max(32, 2**22 // D**2))
-    y = bank.z[:num].double()
     generator = torch.Generator().manual_seed(seed)
     kept = torch.rand(num, len(groups.members), generator=generator).argsort(1)
     kept = (kept >= LEFT_OUT * len(groups.members))[:, groups.labels]
+    v = Vectors(bank.z[-num:].double(), kept, torch.zeros(kept.shape, dtype=torch.float64))
     sizes = [k for k in NEIGHBOURS if k <= max(NEIGHBOURS[0], len(bank.z) // 8)]
-    near = bank.nearest(y, kept, min(sizes[-1], len(bank.z) - 1), 1)
-    enough, best, chosen = GAIN * float((~kept).sum()), -torch.inf, (0, 0.0, torch.empty(0))
-    for k in sizes:
-        correlation = local_correlation(bank.z, near[:, :k])
+    most = min(sizes[-1], len(bank.z) - 1)
+    near = torch.cat([
+        Pool.of(bank, v.y[r], kept[r, None], most + 1).nearest(kept[r, None], most, 1)[:, 0]
+        for r in torch.arange(num).split(max(1, 2**25 // (most * D)))
+    ])  # fmt: skip
+    enough, best, chosen = GAIN * float((~kept).sum()), -torch.inf, cast(Any, None)
+    for basis, k in product(bases(bank, seed), sizes):
+        correlation = local_correlation(bank.z, near[:, :k], basis)
+        gain = enough  # what more neighbours, or more components, have to be worth
         for shrinkage in SHRINKAGE:
-            total = 0.0
-            for rows in torch.arange(num).split(32):
-                local = LocalGaussian.of(bank.z[near[rows, :k]], correlation, shrinkage)
-                table = Table(local, y[rows], kept[rows], torch.zeros_like(y[rows]))
-                v = table.variance
-                density = -(table.residual.square() / v).clamp(max=HEAVY) - v.log()
-                total += float(density[~kept[rows]].sum())
-            if total > best + (enough if k > chosen[0] else 0.0):
-                best, chosen = total, (k, shrinkage, correlation)
-    k, shrinkage, correlation = chosen
-    one = torch.ones(len(groups.members), dtype=torch.float64)
-    limit = float(torch.special.ndtri(one[0] - level / 2 / len(one)))
-    return Search(bank, correlation, groups, one, min(k, near.shape[1]), shrinkage, limit, 0.0)
+            shape, total = Shape(correlation, basis, shrinkage), 0.0
+            for r in torch.arange(num).split(32):
+                table = shape.sweep(bank.z[near[r, :k]], v.y[r], kept[r], v.noise[r])
+                residual, variance = table.conditional()
+                density = -(residual.square() / variance).clamp(max=HEAVY) - variance.log()
+                total += float(density[~kept[r]].sum())
+            if total > best + gain:
+                best, chosen, gain = total, (shape, min(k, near.shape[1])), 0.0
+    return cast("tuple[Shape, int]", chosen)
 
 
 def learn(x: Tensor, labels: Tensor, level: float, seed: int) -> Knowledge:
     """Fit to simulated vectors `(M, D)`, in random order, of which some are held out."""
-    num = min(MOST_HELD_OUT, len(x) // 5)
-    bank = Bank.standardise(x[num:])
-    search = choose(bank, Groups.of(labels), level, seed)
-    y = bank.units(x[:num])
-    every, silent = torch.ones(y.shape, dtype=torch.bool), torch.zeros_like(y)
-    score = torch.cat([
-        search.groups.distance(search.neighbourhood(y[r], every[r], silent[r])[2], every[r])
-        for r in torch.arange(num).split(64)
-    ])  # fmt: skip
+    most = max(LEAST_HELD_OUT, min(MOST_HELD_OUT, 2**19 // x.shape[1]))
+    num, first = min(most, len(x) // 5), min(most, len(x) // 10)
+    bank, groups = Bank.standardise(x[num + first :]), Groups.of(labels)
+    shape, k = choose(bank, groups, seed)
+    one = torch.ones(len(groups.members), dtype=torch.float64)
+    limit = float(torch.special.ndtri(one[0] - level / 2 / len(one)))
+    z = bank.units(x[num : num + first])
+    scales = Scales(one, z.float(), torch.ones(first, len(one)))
+    search = Search(bank, shape, groups, scales, k, limit, 0.0)
+    score = _scores(search, z)
     scale = (score.quantile(TAIL, dim=0) / NORMAL_TAIL).clamp(min=LEAST_SCALE)
-    quiet = float((score / scale).amax(1).quantile(QUIET))
-    search = replace(search, scale=scale, quiet=quiet)
-    first = search(y, every, silent)[0].statistic
-    search = replace(search, limit=float(first.quantile(1 - level)))
-    null = search(y, every, silent)[0].statistic.sort().values
+    squares = (score / scale).square().clamp(max=HEAVY)
+    squares = squares / squares.mean(0).clamp(min=1e-9)
+    search = replace(search, scales=Scales(scale, bank.clipped(z), squares.float()))
+    y = bank.units(x[:num])
+    quiet = float((_scores(search, y)).amax(1).quantile(QUIET))
+    search, v = replace(search, quiet=quiet), _clean(y)
+    statistic = search(v[torch.arange(0, num, 2)])[0].statistic
+    search = replace(search, limit=float(statistic.quantile(1 - level)))
+    null = search(v)[0].statistic.sort().values
     return Knowledge(search, null, _widening(search, y, seed))
+
+
+def _clean(y: Tensor) -> Vectors:
+    """Return vectors of which every entry was observed, without further noise."""
+    return Vectors(y, torch.ones(y.shape, dtype=torch.bool), torch.zeros_like(y))
+
+
+def _scores(search: Search, y: Tensor) -> Tensor:
+    """Return the score of each group given all others, `(n, G)`."""
+    found = []
+    for part in y.split(search.rows(1)):
+        v = _clean(part)
+        near = Pool.of(search.bank, part, v.observed[:, None]).nearest(
+            v.observed[:, None], search.neighbours
+        )
+        table = search.sweep(near[:, 0], v, v.observed)
+        score = search.groups.distance(table, v.observed, torch.arange(len(part)))
+        found.append(score / table.scale)
+    return torch.cat(found)
 
 
 def _widening(search: Search, y: Tensor, seed: int) -> float:
     """Return by how much held-out entries scatter more than what is drawn for them."""
     generator = torch.Generator().manual_seed(seed)
     total, num = 0.0, 0
-    for part in y[:256].split(64):
-        kept = torch.rand(part.shape, generator=generator) >= LEFT_OUT
-        silent = torch.zeros_like(part)
-        mean, drawn = completed(search, part, kept[:, None], silent, DRAWN, 1.0, seed)
+    for part in y[:256].split(min(64, search.rows(1))):
+        kept = (torch.rand(part.shape, generator=generator) >= LEFT_OUT)[:, None]
+        v = _clean(part)
+        mean, drawn = completed(search, v, kept, search.pool(v, kept), DRAWN, 1.0, seed)
         spread = (drawn - mean).square().mean(1).clamp(min=1e-12)
-        ratio = ((part - mean[:, 0]).square() / spread)[~kept]
+        ratio = ((part - mean[:, 0]).square() / spread)[~kept[:, 0]]
         total, num = total + float(ratio.clamp(max=HEAVY).sum()), num + len(ratio)
     # One over the variance of n normal draws about a known mean has expectation n / (n - 2).
     return math.sqrt(total / max(1, num) * (DRAWN - 2) / DRAWN)
