@@ -31,13 +31,13 @@ from torch import Tensor
 from mindist import checks, storage
 from mindist.adaptation import Adaptation, Detection, Search, SummaryNoise, choose_representation
 from mindist.adaptation.block import adapt_block
-from mindist.decoders import DECODERS
+from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.features import FourierFeatures, choose_bandwidth
 from mindist.features.embedding import Embedding
 from mindist.features.kernel import parse_bandwidth
 from mindist.features.representation import REPRESENTATIONS, make_representation
 from mindist.features.stream import CHOICE_DATASETS, EmbeddedStream, read_simulations
-from mindist.fitted import Fitted, Learner, blind, blindness, visible
+from mindist.fitted import Fitted, blind, blindness, learn, visible
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
 from mindist.schema import Record, moved, plain
 from mindist.selftest import SelfTest, run_selftest
@@ -115,27 +115,20 @@ class MinimumDistance:
         if num_features < 2 or num_features % 2:
             said = "a positive even number (a cosine and a sine for each frequency)"
             raise checks.wrong("num_features", said, num_features)
-        allowed = ("sobol", "orthogonal", "random")
         self.summary = summary
         self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
+        said, names = "a function of observations (n, *event) to vectors (n, D)", REPRESENTATIONS
         self.representation = checks.choice_or(
-            representation,
-            ("auto", "raw", *REPRESENTATIONS),
-            "representation",
-            "a function of observations (n, *event) to vectors (n, D)",
-            callable,
+            representation, ("auto", "raw", *names), "representation", said, callable
         )
         self.sorting = checks.flag(sorting, "sorting")
         self.num_features = num_features
+        allowed = ("sobol", "orthogonal", "random")
         self.frequencies = checks.choice(frequencies, allowed, "frequencies")
-        decoder = checks.choice_or(
-            decoder,
-            tuple(DECODERS),
-            "decoder",
-            "an unfitted decoder with the methods of mindist.protocols.Decoder",
-            _is_decoder,
-            "Of a class of decoders pass an instance, such as RidgeDecoder().",
-        )
+        said = "an unfitted decoder with the methods of mindist.protocols.Decoder"
+        then = "Of a class of decoders pass an instance, such as RidgeDecoder()."
+        known = tuple(DECODERS)
+        decoder = checks.choice_or(decoder, known, "decoder", said, _is_decoder, then)
         self.decoder: Decoder = DECODERS[decoder]() if isinstance(decoder, str) else decoder
         self.search = Search() if search is None else search
         self.alpha = alpha
@@ -276,18 +269,18 @@ class MinimumDistance:
         source = read_simulations(x, s, summarise, sampling, self.device)
         x_some, s_some = (part[:CHOICE_DATASETS] for part in source.sample)
         chosen = self._choose(x_some, s_some, sampling)
-        learner = Learner(decoder, alpha=self.alpha, generator=learning)
         stream = EmbeddedStream(
             source,
             source.embedding(chosen),
-            num_points=learner.num_points,
-            keep_all=not learner.one_pass,
+            num_points=decoder.num_points,
+            keep_all=not isinstance(decoder, RidgeDecoder),  # which is fitted in one pass
             seed=self.seed,
             progress=progress,
         )
-        learner.learn(stream)
         options = self.search if self.sorting else None
-        self.fitted_ = learner.finish(stream.kept(), summarise, self.seed, options)
+        self.fitted_ = learn(
+            decoder, stream, summarise, learning, alpha=self.alpha, seed=self.seed, options=options
+        )
         self.selftest_ = None
         if self.fitted_.procedure is not None and self.fitted_.spare is not None:
             for name in blind(visible(self.fitted_, self.fitted_.spare)):
