@@ -1,11 +1,9 @@
-r"""Learn embedding, decoder, null and the calibrated procedure from simulations.
+"""Learn embedding, decoder, null and the calibrated procedure from simulations.
 
-.. math:: \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2
-
-is summed over all simulations while they are read. Null distances and the bank to search from come
-from a uniform sample of summaries and embeddings; sorting, sampling noise and calibration from a
-sample of whole datasets. 5% of the leading simulations are held out of the decoder's fit; a decoder
-in closed form leaves out each of the others in turn as well.
+The decoder is fitted while they are read, to all but 5% of the leading ones; one in closed form
+leaves out each of the others in turn as well. Null distances and the bank to search from come from
+a uniform sample of summaries and embeddings; sorting, sampling noise and calibration from a sample
+of whole datasets.
 """
 
 import math
@@ -24,7 +22,6 @@ from mindist.adaptation.speaking import Speaker
 from mindist.adaptation.starts import Bank
 from mindist.decoders import DECODERS, FlowDecoder, RidgeDecoder
 from mindist.detection import NullDistances, SummaryOutlyingness
-from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
 from mindist.features.representation import Encoded
 from mindist.features.residuals import Regression, scale_of
@@ -136,11 +133,15 @@ class Fitted:
         probe_x = record.tensor("probe.x", " ".join(["1", "N", *map(str, embedding.event_shape)]))
         null = record.part("", "null").read(NullDistances)
         noise = procedure = None
-        wide = View(
-            _read_decoder(record, embedding.features),
-            record.part("", "bank", K=K).read(Bank),
-            record.number("error") if "error" in record else null.mean(null.num_obs),
-        )
+        kind = DECODERS[record.word("decoder", tuple(DECODERS))]
+        own = record.part("decoder_config", "decoder", K=K)
+        if issubclass(kind, FlowDecoder):
+            decoder: Decoder = kind.restore(own, embedding.features)
+        else:
+            decoder = own.read(kind)
+        bank = record.part("", "bank", K=K).read(Bank)
+        error = record.number("error") if "error" in record else null.mean(null.num_obs)
+        wide = View(decoder, bank, error)
         if record.under("noise."):
             noise = record.part("", "noise").read(SummaryNoise)
         if "procedure" in record:
@@ -179,14 +180,6 @@ def _check_function(name: str, got: Tensor, stored: Tensor) -> None:
         said = f"the function of the fit, which gives {first[0]} on a stored dataset"
         then = "Pass the same function (and, for a network, the same weights)."
         raise checks.wrong(name, said, f"one that gives {first[1]}", then)
-
-
-def _read_decoder(record: Record, features: FourierFeatures) -> Decoder:
-    kind = DECODERS[record.word("decoder", tuple(DECODERS))]
-    own = record.part("decoder_config", "decoder", K=features.num_features)
-    if issubclass(kind, FlowDecoder):
-        return kind.restore(own, features)
-    return own.read(kind)
 
 
 def learn(

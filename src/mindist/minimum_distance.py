@@ -243,7 +243,7 @@ class MinimumDistance:
         *,
         progress: bool = False,
     ) -> "MinimumDistance":
-        """Learn the decoder and the null distances from simulated datasets.
+        """Learn the decoder and the null distances from simulated datasets; return the estimator.
 
         Arguments:
             x: Simulated datasets `(M, N, *event)`; an iterable of chunks of them, or of pairs of a
@@ -256,9 +256,6 @@ class MinimumDistance:
                 decoder needs the data.
             s: Their summaries `(M, d_s)`, if they are known already.
             progress: Whether to show progress bars.
-
-        Returns:
-            The estimator itself.
         """
         # One stream for each purpose: the features do not depend on the simulations, nor the split
         # and the decoder on how the simulations were handed over.
@@ -293,12 +290,6 @@ class MinimumDistance:
         Arguments:
             x: Simulated datasets `(M, N, *event)`, in random order; 1,000 of them are enough.
             s: Their summaries `(M, d_s)`, if they are known already.
-
-        Example:
-            >>> x = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
-            >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16)
-            >>> mds.choose_embedding(x).mean(x).shape
-            torch.Size([50, 16])
         """
         summarise, numpy = Summariser(self.summary), isinstance(x, np.ndarray)
         data = checks.simulations(checks.as_tensor(x, "x")).to(self.device)

@@ -66,10 +66,9 @@ class Distance:
 
     @classmethod
     def of(cls, rho: Tensor, s: Tensor, frequency: Tensor) -> "tuple[Distance, Tensor]":
-        """Learn from simulated residuals `(M, N, q)` and summaries `(M, d_s)`.
+        """Learn from simulated residuals `(M, N, q)` at `(M, d_s)`; return also theirs, `(M,)`.
 
-        Returns:
-            The distance, and that of each simulation, left out of the regressions, `(M,)`.
+        Each simulation is left out of the regressions that judge it.
         """
         M, N = rho.shape[:2]
         parts = [_mean_features(rows, all_of(rows), frequency) for rows in rho.split(BLOCK)]

@@ -105,24 +105,20 @@ class Regression:
         target = (y - middle) / spread
         generator = torch.Generator().manual_seed(0)
         unit = torch.randn(d, half, dtype=torch.float64, generator=generator).to(s.device)
-        best: tuple[float, Tensor, Tensor, Tensor] | None = None
+        tried = []
         for length in LENGTH_SCALES:
             # Distances grow with the root of the dimension.
             frequency = unit / (length * math.sqrt(max(1.0, d / 2)))
             none = y.new_zeros(1 + d + 2 * half, 1)
             made = cls(s.mean(0), scale, *box, none[0], none[0], frequency, none)
             with one_thread():  # an eigendecomposition of a few hundred rows
-                error, coefficients, left_out = _ridge(made.basis(s), d, target)
-            if best is None or error < best[0]:
-                best = error, frequency, coefficients, left_out
-        assert best is not None
-        _, frequency, coefficients, left_out = best
+                tried.append((*_ridge(made.basis(s), d, target), frequency))
+        _, coefficients, left_out, frequency = min(tried, key=lambda found: found[0])
         coefficients = coefficients * spread
         coefficients[0] += middle
         left_out = left_out * spread + middle
         bounds = _widened(left_out, wider)
-        found = cls(s.mean(0), scale, *box, *bounds, frequency, coefficients)
-        return found, left_out
+        return cls(s.mean(0), scale, *box, *bounds, frequency, coefficients), left_out
 
     def basis(self, s: Tensor) -> Tensor:
         """Return the constant, the standardised summaries and their features, `(n, H)`."""
