@@ -40,6 +40,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from mindist import checks
 from mindist.decoders.ridge import Standardiser
 from mindist.features.kernel import median_distance
 from mindist.features.residuals import Regression, numbers
@@ -203,9 +204,8 @@ class SummaryOutlyingness:
         floor: at the prior's edge, and on a lattice of counts, neighbours are farther than those.
         """
         if s.dim() != 2 or len(s) < 2:
-            raise ValueError(
-                f"s: expected at least 2 simulated summaries, (M, d_s), got shape {tuple(s.shape)}."
-            )
+            said = "at least 2 simulated summaries, (M, d_s)"
+            raise checks.wrong("s", said, f"shape {tuple(s.shape)}")
         standardise, s = Standardiser.of(s), s.double()
         standardised = standardise(s)
         values, vectors = torch.linalg.eigh(standardised.T @ standardised / len(s))
@@ -229,10 +229,8 @@ class SummaryOutlyingness:
         out of its neighbourhood.
         """
         if s.dim() != 2 or s.shape[1] != len(self.centre):
-            raise ValueError(
-                f"s: expected summaries of shape (B, {len(self.centre)}), as simulated, got "
-                f"{tuple(s.shape)}."
-            )
+            said = f"summaries of shape (B, {len(self.centre)}), as simulated"
+            raise checks.wrong("s", said, tuple(s.shape))
         whitened = (s.double() - self.centre) @ self.whitener
         distance, near = self._nearest(whitened)
         reach, own = self.reach[near], distance[:, 0] <= SAME

@@ -191,7 +191,9 @@ class Residuals:
         S = centred.mT @ centred / N
         variance = S.diagonal(dim1=1, dim2=2)
         floor = RIDGE * variance.mean(0) * 1e-3 + torch.finfo(seen.dtype).tiny
-        T, labels = _unit_lower(S, N, floor), _are_labels(seen)
+        few = seen.flatten(0, 1)[:TRIED].T  # numbers that take a few values only are labels
+        labels = torch.tensor([len(one.unique()) <= LABELS for one in few], device=seen.device)
+        T = _unit_lower(S, N, floor)
         T[:, labels] = torch.eye(q, dtype=T.dtype, device=T.device)[labels]
         D = (T @ S @ T.mT).diagonal(dim1=1, dim2=2)
         mean, log_D = (torch.where(labels, p.mean(0), p) for p in (mean, (D + floor).log()))
@@ -286,12 +288,6 @@ def _oddness(seen: Tensor) -> Tensor:
     third, fourth = (unit.pow(power).mean(1) for power in (3, 4))
     size = third.square() / 6 + (fourth - 3).square() / 24
     return size.nan_to_num(0.0).median(0).values
-
-
-def _are_labels(seen: Tensor) -> Tensor:
-    """Return which numbers of observations `(M, N, q)` take a few values only, `(q,)`."""
-    each = seen.flatten(0, 1).T
-    return torch.tensor([len(one[:TRIED].unique()) <= LABELS for one in each]).to(seen.device)
 
 
 def _unit_lower(S: Tensor, num_obs: int, floor: Tensor) -> Tensor:
