@@ -5,13 +5,10 @@ Offline, from the simulations that trained the posterior (Algorithm 1 of the pap
 .. math:: \bar z_i = \tfrac1N \textstyle\sum_n z(x_n^{(i)}), \qquad
     \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2 ,
 
-and how an observation looks to the model at a summary, as a residual
-(`mindist.adaptation.procedure`). For each observed dataset: sort its observations by what the model
-explains, let the summary function speak of those that are left, and compare what it says with the
-observed summary. Where the data are misspecified, query the posterior at the calibrated summary of
-what is left; where simulations have no summary like the observed one, at the minimum-distance one
-:math:`s^\star = \arg\min_s \|\mu(s) - \bar z\|^2` of the paper, or, where nothing says that the
-summary is wrong, at the observed one.
+and how an observation looks to the model at a summary, as a residual. Each observed dataset then
+goes through `mindist.adaptation.procedure`: its observations are sorted, and the summary function
+speaks of those that are left; where simulations have no summary like the observed one, the
+minimum-distance one :math:`s^\star = \arg\min_s \|\mu(s) - \bar z\|^2` of the paper speaks.
 """
 
 import copy

@@ -143,13 +143,12 @@ class CombinedTest:
 
     def p_values(self, statistics: Tensor) -> Tensor:
         """p-values `(B, T)` of each statistic alone, of observed statistics `(B, T)`."""
-        statistics = _checked(statistics, self.names, "statistics")
-        return self._ranks(statistics).double() / (1 + len(self.null))
+        ranks = self._ranks(_checked(statistics, self.names, "statistics"))
+        return ranks.double() / (1 + len(self.null))
 
     def p_value(self, statistics: Tensor) -> Tensor:
         """Combined p-values `(B,)` of observed statistics `(B, T)`."""
         statistics, null = _checked(statistics, self.names, "statistics"), self.null.double()
-        statistics = statistics.double()
         alone, parts = self._ranks(null) - 1, []  # of simulations among themselves
         for rows in statistics.split(max(1, BLOCK_ELEMENTS // null.numel())):
             best = self._ranks(rows).amin(1)
@@ -161,12 +160,12 @@ class CombinedTest:
     def _ranks(self, statistics: Tensor) -> Tensor:
         """Return 1 plus the number of simulations at least as large, `(B, T)`."""
         ordered = self.null.double().T.contiguous().sort(dim=1).values
-        below = torch.searchsorted(ordered, statistics.double().T.contiguous())
+        below = torch.searchsorted(ordered, statistics.T.contiguous())
         return (1 + len(self.null) - below).T
 
 
 def _checked(statistics: Tensor, names: tuple[str, ...], argument: str) -> Tensor:
-    """Return statistics `(B, T)` without NaN, which has no rank; of a null at least one row."""
+    """Return statistics `(B, T)`, float64, without NaN, which has no rank; of a null some."""
     null, shape = argument == "null", tuple(statistics.shape)
     if len(shape) != 2 or shape[1] != len(names) or (null and not shape[0]):
         columns = f"one column for each of {', '.join(map(repr, names))}"
@@ -178,4 +177,4 @@ def _checked(statistics: Tensor, names: tuple[str, ...], argument: str) -> Tenso
         row, column = (int(i) for i in bad.nonzero()[0])
         got = f"{int(bad.sum())} NaN (the first is {names[column]!r} of dataset {row})"
         raise checks.wrong(argument, "numbers", got, "Check that dataset and its summary.")
-    return statistics
+    return statistics.double()

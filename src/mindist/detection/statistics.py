@@ -26,8 +26,6 @@ summaries fill, those next to them are dense.
 in any simulation. It sees a variance of 1.7 where simulated ones are 1, with an sd of .14, between
 .6 and 1.55: neighbours do not, because there is next to nothing between them.
 
-All 10,000 points among themselves take about a second on one core, in 2 dimensions or in 16.
-
 References:
     Breunig, Kriegel, Ng and Sander, LOF: identifying density-based local outliers, SIGMOD 2000.
 """
@@ -160,7 +158,7 @@ def _mean_features(rho: Tensor, weights: Tensor, frequency: Tensor) -> Tensor:
 
 
 NEIGHBOURS = 5  # a single neighbour is noisy, many reach into the bulk
-MAX_SUMMARIES = 10_000
+MAX_SUMMARIES = 10_000  # among themselves a second on one core, in 2 dimensions or in 16
 BLOCK_ELEMENTS = 2**22  # 32 MB of distances
 # Of the largest eigenvalue of the summaries' correlations: a direction a thousand times narrower
 # than the widest is rounding of redundant summaries.

@@ -90,11 +90,8 @@ class Regression:
     ) -> "tuple[Regression, Tensor]":
         """Regress targets `(M, P)` on summaries `(M, d_s)`; return also left-out predictions.
 
-        Arguments:
-            s: Summaries.
-            y: Targets.
-            num: Random features, an even number, of which fewer than M / 4 are used.
-            wider: How far to trust it beyond simulations, in ranges of summaries and predictions.
+        `num` is an even number of random features, of which fewer than M / 4 are used; `wider` how
+        far to trust it beyond simulations, in ranges of summaries and predictions.
         """
         s, y = s.double(), y.double()
         num_simulations, d = s.shape
