@@ -358,11 +358,10 @@ class MinimumDistance:
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
         found = None
         if statistics is not None and chosen.any():
-            rows = chosen.nonzero()[:, 0]
-            with one_thread() if len(rows) < WORTH_A_THREAD else nullcontext():
-                found = fitted.examine(
-                    batch[rows], detection.s_obs[rows], z_bar[rows], statistics[rows], self.search
-                )
+            odd = chosen.nonzero()[:, 0]
+            given = (batch[odd], detection.s_obs[odd], z_bar[odd], statistics[odd])
+            with one_thread() if len(odd) < WORTH_A_THREAD else nullcontext():
+                found = fitted.examine(*given, self.search)
         before = torch.nn.functional.pad(chosen.long().cumsum(0), (1, 0)).tolist()
         numbers = batch.shape[1] * fitted.embedding.num_features
         blocks = _blocks(batch.shape[0], max(1, BLOCK_BYTES // (4 * numbers)))
@@ -370,17 +369,9 @@ class MinimumDistance:
         def work(share: tuple[int, int]) -> Adaptation:
             b = slice(*share)
             own = slice(before[b.start], before[b.stop])
-            return adapt_block(
-                fitted,
-                self.search,
-                batch[b],
-                detection[b],
-                z_bar[b],
-                None if found is None else found.select(own),
-                chosen[b],
-                force=force,
-                seed=self.seed,
-            )
+            examined = None if found is None else found.select(own)
+            rows = (batch[b], detection[b], z_bar[b], examined, chosen[b])
+            return adapt_block(fitted, self.search, *rows, force=force, seed=self.seed)
 
         # Of few datasets every operation is too short for a second thread, which on a busy machine
         # makes a search ten times as long.
