@@ -506,15 +506,12 @@ class MinimumDistance:
         with record.naming():
             mds = cls(
                 summary,
-                bandwidth=record.get("bandwidth"),
                 representation=representation or name,
                 sorting=config.get("sorting", False),
-                num_features=fitted.embedding.features.num_features,
-                frequencies=record.get("frequencies"),
+                num_features=fitted.embedding.num_features,
                 decoder=fitted.wide.decoder,
                 search=search,
-                alpha=record.get("alpha"),
-                seed=record.get("seed"),
+                **{key: record.get(key) for key in ("bandwidth", "frequencies", "alpha", "seed")},
             )
         mds.fitted_ = fitted
         return mds.to(device)
