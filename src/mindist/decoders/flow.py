@@ -25,7 +25,6 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from mindist import checks
 from mindist.decoders.mlp import HELD_OUT, train
 from mindist.decoders.ridge import ROUNDING, Standardiser
 from mindist.features.kernel import FourierFeatures
@@ -132,7 +131,12 @@ class FlowDecoder:
         return torch.mm(self._design(s), self.trend)
 
     def _build(self, dim: int, context: int) -> Any:
-        zuko = checks.need("Flow decoders", "flow", "zuko")
+        try:
+            import zuko
+        except ImportError as error:
+            raise ImportError(
+                "The flow decoder needs zuko. Install it with: pip install 'mindist[flow]'"
+            ) from error
         hidden = (self.width, self.width)
         flow = zuko.flows.NSF(dim, context, transforms=self.transforms, hidden_features=hidden)
         return flow.float()  # whatever torch's default precision is
