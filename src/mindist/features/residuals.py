@@ -160,14 +160,7 @@ def _ridge(basis: Tensor, dim: int, target: Tensor) -> tuple[float, Tensor, Tens
 class Residuals:
     """Location, scale and dependence of the coordinates of an observation, given the summary.
 
-    Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> scale = torch.rand(500, 1, 1, generator=generator) + 0.5
-        >>> x = scale * torch.randn(500, 100, 2, generator=generator)
-        >>> residuals = Residuals.of(x, x.std(1).log())
-        >>> rho = residuals(residuals.straight(x), x.std(1).log())
-        >>> bool((rho.std((0, 1)) - 1).abs().max() < 0.05)
-        True
+    Residuals of datasets x at summaries s are `residuals(residuals.straight(x), s)`.
     """
 
     # how each coordinate `(q,)` is transformed first, so that moments say more of it
