@@ -1,11 +1,9 @@
-r"""Learn embedding, decoder, null and the calibrated procedure from simulations.
+"""Learn embedding, decoder, null and the calibrated procedure from simulations.
 
-.. math:: \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2
-
-is summed over all simulations while they are read. Null distances and the bank to search from come
-from a uniform sample of summaries and embeddings; sorting, sampling noise and calibration from a
-sample of whole datasets. 5% of the leading simulations are held out of the decoder's fit; a decoder
-in closed form leaves out each of the others in turn as well.
+The decoder is fitted while they are read, to all but 5% of the leading ones; one in closed form
+leaves out each of the others in turn as well. Null distances and the bank to search from come from
+a uniform sample of summaries and embeddings; sorting, sampling noise and calibration from a sample
+of whole datasets.
 """
 
 import math
@@ -24,11 +22,10 @@ from mindist.adaptation.speaking import Speaker
 from mindist.adaptation.starts import Bank
 from mindist.decoders import DECODERS, FlowDecoder, RidgeDecoder
 from mindist.detection import NullDistances, SummaryOutlyingness
-from mindist.features import FourierFeatures
 from mindist.features.embedding import Embedding
 from mindist.features.representation import Encoded
 from mindist.features.residuals import Regression, scale_of
-from mindist.features.stream import EmbeddedSimulations, EmbeddedStream
+from mindist.features.stream import EmbeddedStream
 from mindist.protocols import Decoder, DensityDecoder, LeaveOneOut, State, Summary
 from mindist.schema import Record, pack, prefixed
 from mindist.summarise import Summariser
@@ -136,11 +133,15 @@ class Fitted:
         probe_x = record.tensor("probe.x", " ".join(["1", "N", *map(str, embedding.event_shape)]))
         null = record.part("", "null").read(NullDistances)
         noise = procedure = None
-        wide = View(
-            _read_decoder(record, embedding.features),
-            record.part("", "bank", K=K).read(Bank),
-            record.number("error") if "error" in record else null.mean(null.num_obs),
-        )
+        kind = DECODERS[record.word("decoder", tuple(DECODERS))]
+        own = record.part("decoder_config", "decoder", K=K)
+        if issubclass(kind, FlowDecoder):
+            decoder: Decoder = kind.restore(own, embedding.features)
+        else:
+            decoder = own.read(kind)
+        bank = record.part("", "bank", K=K).read(Bank)
+        error = record.number("error") if "error" in record else null.mean(null.num_obs)
+        wide = View(decoder, bank, error)
         if record.under("noise."):
             noise = record.part("", "noise").read(SummaryNoise)
         if "procedure" in record:
@@ -167,13 +168,9 @@ def projections(view: View, z_bar: Tensor, options: Search) -> Tensor:
     if not options.least_squares:
         options = Search()
     # The squared distance does not look at the datasets; the summaries stand in their place.
-    problem, fixed = Problem(cloud.centre, cloud.centre, z_bar, cloud), _fixed()
-    found = search(view, options, problem, fixed, PROJECTED)
+    problem = Problem(cloud.centre, cloud.centre, z_bar, cloud)
+    found = search(view, options, problem, torch.Generator().manual_seed(0), PROJECTED)
     return torch.stack([found.s_star, cloud.centre], 1)
-
-
-def _fixed() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
 
 
 def _check_function(name: str, got: Tensor, stored: Tensor) -> None:
@@ -185,139 +182,93 @@ def _check_function(name: str, got: Tensor, stored: Tensor) -> None:
         raise checks.wrong(name, said, f"one that gives {first[1]}", then)
 
 
-def _read_decoder(record: Record, features: FourierFeatures) -> Decoder:
-    kind = DECODERS[record.word("decoder", tuple(DECODERS))]
-    own = record.part("decoder_config", "decoder", K=features.num_features)
-    if issubclass(kind, FlowDecoder):
-        return kind.restore(own, features)
-    return own.read(kind)
+def learn(
+    decoder: Decoder,
+    stream: EmbeddedStream,
+    summarise: Summariser,
+    generator: torch.Generator,
+    *,
+    alpha: float,
+    seed: int,
+    options: Search | None,
+) -> Fitted:
+    """Fit the decoder while simulations are read, and calibrate on those that were kept.
 
-
-class Learner:
-    """The decoder, fitted while simulations are read, and then what follows from it.
-
-    Arguments:
-        decoder: The unfitted decoder.
-        alpha: The level that has to be within reach.
-        generator: Draws splits, bases and samples.
+    `generator` draws splits, bases and samples, `seed` the bootstrap; `alpha` has to be within
+    reach; with `options` of a search sorting and projection are learned too.
     """
+    held_out, rest = _fit(decoder, stream, alpha, generator)
+    (s, z_bar, index), (x, s_x), embedding = stream.kept(), stream.sample, stream.embedding
+    # Where a stream is long, later simulations have taken the place of some that were held out.
+    replaced, num_obs = index[held_out] != held_out, x.shape[1]
+    held_out, rest = held_out[~replaced], torch.cat([rest, held_out[replaced]])
+    if options is not None:
+        rest = rest[:MAX_NULL]
+    null = _null(decoder, s, z_bar, held_out, rest, num_obs)
+    wide = View(decoder, Bank.of(s, z_bar, generator), null.mean(num_obs))
+    noise = procedure = None
+    if options is not None:
+        bootstrap = torch.Generator().manual_seed(seed)
+        noise = SummaryNoise.of(summarise, x[:MAX_DATASETS], s_x[:MAX_DATASETS], s, bootstrap)
+    if options is not None and noise is not None:
+        V = noise.covariance(s_x[:100].double()).mean(0)
+        outlyingness = SummaryOutlyingness.of(s, generator, V)
 
-    def __init__(self, decoder: Decoder, *, alpha: float, generator: torch.Generator) -> None:
-        self.decoder = decoder
-        self.num_points = decoder.num_points
-        self.one_pass = isinstance(decoder, RidgeDecoder)
-        self._alpha, self._generator = alpha, generator
+        def project(data: Tensor) -> Tensor:
+            return projections(wide, embedding.mean(data), options)
 
-    def learn(self, stream: EmbeddedStream) -> None:
-        """Begin with the leading simulations of a stream, then add the others chunk by chunk."""
-        chunks = iter(stream)
-        self._begin(stream.embedding, *next(chunks))
-        for s, z_bar, *_ in chunks:
-            if isinstance(self.decoder, RidgeDecoder):
-                self.decoder.add(s, z_bar)
+        procedure = Procedure.of(embedding, summarise, noise, outlyingness, x, s_x, project)
+    spare = x[-min(SPARE, len(x) // 5, SPARE_BYTES // max(1, x[:1].nbytes)) :].clone()
+    probe = x[:1].clone()
+    return Fitted(embedding, wide, null, summarise, num_obs, probe, noise, procedure, spare)
 
-    def _begin(
-        self, embedding: Embedding, s: Tensor, z_bar: Tensor, points: Tensor | None = None
-    ) -> None:
-        """Hold out 5% of the leading simulations, and begin to fit the decoder to the others."""
-        size, needed = int(CALIBRATION_FRACTION * len(s)), math.ceil(1 / self._alpha - 1 - 1e-9)
-        if size < needed:
-            then = (
-                f"{CALIBRATION_FRACTION:.0%} of them are held out to calibrate detection, and at "
-                f"alpha = {self._alpha} a p-value needs {needed} of these. Simulate more, or raise "
-                "alpha."
-            )
-            said = f"at least {math.ceil(needed / CALIBRATION_FRACTION)} simulated datasets"
-            raise checks.wrong("x", said, len(s), then)
-        order = torch.randperm(len(s), generator=self._generator).to(s.device)
-        self._held_out, self._rest = order.tensor_split([size])
-        rest = self._rest
-        if isinstance(self.decoder, RidgeDecoder):
-            self.decoder.begin(s[rest], z_bar[rest], generator=self._generator)
-            return
-        self.decoder.fit(
-            s[rest],
-            z_bar[rest],
-            generator=self._generator,
-            x=None if points is None else points[rest],
-            features=embedding.features,
+
+def _fit(
+    decoder: Decoder, stream: EmbeddedStream, alpha: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Fit to a stream but for 5% of its leading simulations; return their indices, and the rest."""
+    chunks = iter(stream)
+    s, z_bar, *points = next(chunks)
+    size, needed = int(CALIBRATION_FRACTION * len(s)), math.ceil(1 / alpha - 1 - 1e-9)
+    if size < needed:
+        then = (
+            f"{CALIBRATION_FRACTION:.0%} of them are held out to calibrate detection, and at alpha "
+            f"= {alpha} a p-value needs {needed} of these. Simulate more, or raise alpha."
         )
+        said = f"at least {math.ceil(needed / CALIBRATION_FRACTION)} simulated datasets"
+        raise checks.wrong("x", said, len(s), then)
+    order = torch.randperm(len(s), generator=generator).to(s.device)
+    held_out, rest = order.tensor_split([size])
+    if isinstance(decoder, RidgeDecoder):
+        decoder.begin(s[rest], z_bar[rest], generator=generator)
+        for more_s, more_z, *_ in chunks:
+            decoder.add(more_s, more_z)
+        decoder.finish()
+    else:  # all simulations are leading ones
+        x, features = points[0][rest] if points else None, stream.embedding.features
+        decoder.fit(s[rest], z_bar[rest], generator=generator, x=x, features=features)
+    return held_out, rest
 
-    def finish(
-        self,
-        simulations: EmbeddedSimulations,
-        summarise: Summariser,
-        seed: int,
-        options: Search | None,
-    ) -> Fitted:
-        """Solve for the decoder, and calibrate on the simulations that were kept.
 
-        `seed` is that of the bootstrap; with `options` of a search sorting and projection are
-        learned too.
-        """
-        if isinstance(self.decoder, RidgeDecoder):
-            self.decoder.finish()
-        s, embedding, num_obs = simulations.s, simulations.embedding, simulations.num_obs
-        z_bar = simulations.z_bar
-        held_out, rest = self._kept(simulations.index)
-        if options is not None:
-            rest = rest[:MAX_NULL]
-        null = self._null(s, z_bar, held_out, rest, num_obs)
-        wide = View(self.decoder, Bank.of(s, z_bar, self._generator), null.mean(num_obs))
-        x, s_x = simulations.sample
-        noise = procedure = None
-        if options is not None:
-            bootstrap = torch.Generator().manual_seed(seed)
-            noise = SummaryNoise.of(summarise, x[:MAX_DATASETS], s_x[:MAX_DATASETS], s, bootstrap)
-        if options is not None and noise is not None:
-            V = noise.covariance(s_x[:100].double()).mean(0)
-            outlyingness = SummaryOutlyingness.of(s, self._generator, V)
+def _null(
+    decoder: Decoder, s: Tensor, z_bar: Tensor, held_out: Tensor, rest: Tensor, num_obs: int
+) -> NullDistances:
+    """Return null distances of simulations that were held out of the decoder's fit.
 
-            def project(data: Tensor) -> Tensor:
-                return projections(wide, embedding.mean(data), options)
-
-            procedure = Procedure.of(embedding, summarise, noise, outlyingness, x, s_x, project)
-        return Fitted(
-            embedding,
-            wide,
-            null,
-            summarise,
-            num_obs,
-            simulations.probe,
-            noise,
-            procedure,
-            x[-min(SPARE, len(x) // 5, SPARE_BYTES // max(1, x[:1].nbytes)) :].clone(),
-        )
-
-    def _kept(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Return which of the kept simulations were held out of the fits, and which were not.
-
-        Where a stream is long, later simulations have taken the place of some that were held out.
-        """
-        replaced = index[self._held_out] != self._held_out
-        rest = torch.cat([self._rest, self._held_out[replaced]])
-        return self._held_out[~replaced], rest
-
-    def _null(
-        self, s: Tensor, z_bar: Tensor, held_out: Tensor, rest: Tensor, num_obs: int
-    ) -> NullDistances:
-        """Return null distances of simulations that were held out of the decoder's fit.
-
-        A decoder in closed form can hold out each of the simulations that it was fitted to as
-        well: the same law, and a far smaller error of the threshold. Any other decoder is compared
-        with one, to tell its own error, which does not shrink with the number of observations, from
-        noise.
-        """
-        rows, seen = s[held_out].double(), z_bar[held_out].double()
-        with torch.no_grad():
-            decoded = self.decoder(rows)
-        if isinstance(self.decoder, LeaveOneOut):
-            left_out = self.decoder.leave_one_out_residuals(s[rest], z_bar[rest])
-            squared = [(decoded - seen).square().sum(-1), left_out.square().sum(-1).double()]
-            return NullDistances.of(torch.cat(squared), num_obs)
-        fixed = torch.Generator().manual_seed(0)
-        smooth = RidgeDecoder().fit(s[rest], z_bar[rest], generator=fixed)(rows)
-        return NullDistances.split(smooth - seen, decoded - smooth, num_obs)
+    A decoder in closed form can hold out each of the simulations that it was fitted to as well: the
+    same law, and a far smaller error of the threshold. Any other decoder is compared with one, to
+    tell its own error, which does not shrink with the number of observations, from noise.
+    """
+    rows, seen = s[held_out].double(), z_bar[held_out].double()
+    with torch.no_grad():
+        decoded = decoder(rows)
+    if isinstance(decoder, LeaveOneOut):
+        left_out = decoder.leave_one_out_residuals(s[rest], z_bar[rest])
+        squared = [(decoded - seen).square().sum(-1), left_out.square().sum(-1).double()]
+        return NullDistances.of(torch.cat(squared), num_obs)
+    fixed = torch.Generator().manual_seed(0)
+    smooth = RidgeDecoder().fit(s[rest], z_bar[rest], generator=fixed)(rows)
+    return NullDistances.split(smooth - seen, decoded - smooth, num_obs)
 
 
 def blind(share: Tensor) -> list[str]:

@@ -5,13 +5,10 @@ Offline, from the simulations that trained the posterior (Algorithm 1 of the pap
 .. math:: \bar z_i = \tfrac1N \textstyle\sum_n z(x_n^{(i)}), \qquad
     \mu = \arg\min \textstyle\sum_i \| \mu(s_i) - \bar z_i \|^2 ,
 
-and how an observation looks to the model at a summary, as a residual
-(`mindist.adaptation.procedure`). For each observed dataset: sort its observations by what the model
-explains, let the summary function speak of those that are left, and compare what it says with the
-observed summary. Where the data are misspecified, query the posterior at the calibrated summary of
-what is left; where simulations have no summary like the observed one, at the minimum-distance one
-:math:`s^\star = \arg\min_s \|\mu(s) - \bar z\|^2` of the paper, or, where nothing says that the
-summary is wrong, at the observed one.
+and how an observation looks to the model at a summary, as a residual. Each observed dataset then
+goes through `mindist.adaptation.procedure`: its observations are sorted, and the summary function
+speaks of those that are left; where simulations have no summary like the observed one, the
+minimum-distance one :math:`s^\star = \arg\min_s \|\mu(s) - \bar z\|^2` of the paper speaks.
 """
 
 import copy
@@ -31,13 +28,13 @@ from torch import Tensor
 from mindist import checks, storage
 from mindist.adaptation import Adaptation, Detection, Search, SummaryNoise, choose_representation
 from mindist.adaptation.block import adapt_block
-from mindist.decoders import DECODERS
+from mindist.decoders import DECODERS, RidgeDecoder
 from mindist.features import FourierFeatures, choose_bandwidth
 from mindist.features.embedding import Embedding
 from mindist.features.kernel import parse_bandwidth
 from mindist.features.representation import REPRESENTATIONS, make_representation
 from mindist.features.stream import CHOICE_DATASETS, EmbeddedStream, read_simulations
-from mindist.fitted import Fitted, Learner, blind, blindness, visible
+from mindist.fitted import Fitted, blind, blindness, learn, visible
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
 from mindist.schema import Record, moved, plain
 from mindist.selftest import SelfTest, run_selftest
@@ -115,27 +112,20 @@ class MinimumDistance:
         if num_features < 2 or num_features % 2:
             said = "a positive even number (a cosine and a sine for each frequency)"
             raise checks.wrong("num_features", said, num_features)
-        allowed = ("sobol", "orthogonal", "random")
         self.summary = summary
         self.bandwidth = bandwidth if isinstance(bandwidth, str) else number
+        said, names = "a function of observations (n, *event) to vectors (n, D)", REPRESENTATIONS
         self.representation = checks.choice_or(
-            representation,
-            ("auto", "raw", *REPRESENTATIONS),
-            "representation",
-            "a function of observations (n, *event) to vectors (n, D)",
-            callable,
+            representation, ("auto", "raw", *names), "representation", said, callable
         )
         self.sorting = checks.flag(sorting, "sorting")
         self.num_features = num_features
+        allowed = ("sobol", "orthogonal", "random")
         self.frequencies = checks.choice(frequencies, allowed, "frequencies")
-        decoder = checks.choice_or(
-            decoder,
-            tuple(DECODERS),
-            "decoder",
-            "an unfitted decoder with the methods of mindist.protocols.Decoder",
-            _is_decoder,
-            "Of a class of decoders pass an instance, such as RidgeDecoder().",
-        )
+        said = "an unfitted decoder with the methods of mindist.protocols.Decoder"
+        then = "Of a class of decoders pass an instance, such as RidgeDecoder()."
+        known = tuple(DECODERS)
+        decoder = checks.choice_or(decoder, known, "decoder", said, _is_decoder, then)
         self.decoder: Decoder = DECODERS[decoder]() if isinstance(decoder, str) else decoder
         self.search = Search() if search is None else search
         self.alpha = alpha
@@ -250,7 +240,7 @@ class MinimumDistance:
         *,
         progress: bool = False,
     ) -> "MinimumDistance":
-        """Learn the decoder and the null distances from simulated datasets.
+        """Learn the decoder and the null distances from simulated datasets; return the estimator.
 
         Arguments:
             x: Simulated datasets `(M, N, *event)`; an iterable of chunks of them, or of pairs of a
@@ -263,9 +253,6 @@ class MinimumDistance:
                 decoder needs the data.
             s: Their summaries `(M, d_s)`, if they are known already.
             progress: Whether to show progress bars.
-
-        Returns:
-            The estimator itself.
         """
         # One stream for each purpose: the features do not depend on the simulations, nor the split
         # and the decoder on how the simulations were handed over.
@@ -276,18 +263,18 @@ class MinimumDistance:
         source = read_simulations(x, s, summarise, sampling, self.device)
         x_some, s_some = (part[:CHOICE_DATASETS] for part in source.sample)
         chosen = self._choose(x_some, s_some, sampling)
-        learner = Learner(decoder, alpha=self.alpha, generator=learning)
         stream = EmbeddedStream(
             source,
             source.embedding(chosen),
-            num_points=learner.num_points,
-            keep_all=not learner.one_pass,
+            num_points=decoder.num_points,
+            keep_all=not isinstance(decoder, RidgeDecoder),  # which is fitted in one pass
             seed=self.seed,
             progress=progress,
         )
-        learner.learn(stream)
         options = self.search if self.sorting else None
-        self.fitted_ = learner.finish(stream.kept(), summarise, self.seed, options)
+        self.fitted_ = learn(
+            decoder, stream, summarise, learning, alpha=self.alpha, seed=self.seed, options=options
+        )
         self.selftest_ = None
         if self.fitted_.procedure is not None and self.fitted_.spare is not None:
             for name in blind(visible(self.fitted_, self.fitted_.spare)):
@@ -300,12 +287,6 @@ class MinimumDistance:
         Arguments:
             x: Simulated datasets `(M, N, *event)`, in random order; 1,000 of them are enough.
             s: Their summaries `(M, d_s)`, if they are known already.
-
-        Example:
-            >>> x = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0))
-            >>> mds = MinimumDistance(lambda x: x.mean(1), num_features=16)
-            >>> mds.choose_embedding(x).mean(x).shape
-            torch.Size([50, 16])
         """
         summarise, numpy = Summariser(self.summary), isinstance(x, np.ndarray)
         data = checks.simulations(checks.as_tensor(x, "x")).to(self.device)
@@ -377,11 +358,10 @@ class MinimumDistance:
         chosen = torch.ones_like(detection.misspecified) if force else detection.misspecified
         found = None
         if statistics is not None and chosen.any():
-            rows = chosen.nonzero()[:, 0]
-            with one_thread() if len(rows) < WORTH_A_THREAD else nullcontext():
-                found = fitted.examine(
-                    batch[rows], detection.s_obs[rows], z_bar[rows], statistics[rows], self.search
-                )
+            odd = chosen.nonzero()[:, 0]
+            given = (batch[odd], detection.s_obs[odd], z_bar[odd], statistics[odd])
+            with one_thread() if len(odd) < WORTH_A_THREAD else nullcontext():
+                found = fitted.examine(*given, self.search)
         before = torch.nn.functional.pad(chosen.long().cumsum(0), (1, 0)).tolist()
         numbers = batch.shape[1] * fitted.embedding.num_features
         blocks = _blocks(batch.shape[0], max(1, BLOCK_BYTES // (4 * numbers)))
@@ -389,17 +369,9 @@ class MinimumDistance:
         def work(share: tuple[int, int]) -> Adaptation:
             b = slice(*share)
             own = slice(before[b.start], before[b.stop])
-            return adapt_block(
-                fitted,
-                self.search,
-                batch[b],
-                detection[b],
-                z_bar[b],
-                None if found is None else found.select(own),
-                chosen[b],
-                force=force,
-                seed=self.seed,
-            )
+            examined = None if found is None else found.select(own)
+            rows = (batch[b], detection[b], z_bar[b], examined, chosen[b])
+            return adapt_block(fitted, self.search, *rows, force=force, seed=self.seed)
 
         # Of few datasets every operation is too short for a second thread, which on a busy machine
         # makes a search ten times as long.
@@ -534,15 +506,12 @@ class MinimumDistance:
         with record.naming():
             mds = cls(
                 summary,
-                bandwidth=record.get("bandwidth"),
                 representation=representation or name,
                 sorting=config.get("sorting", False),
-                num_features=fitted.embedding.features.num_features,
-                frequencies=record.get("frequencies"),
+                num_features=fitted.embedding.num_features,
                 decoder=fitted.wide.decoder,
                 search=search,
-                alpha=record.get("alpha"),
-                seed=record.get("seed"),
+                **{key: record.get(key) for key in ("bandwidth", "frequencies", "alpha", "seed")},
             )
         mds.fitted_ = fitted
         return mds.to(device)

@@ -4,6 +4,7 @@ A summary function may be written for tensors or for NumPy arrays; which of the 
 once, at the first call.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,23 @@ from torch import Tensor
 
 from mindist import checks
 from mindist.protocols import Summary
+
+
+def first_call(function: Callable[[Any], Any], x: Tensor, numpy: bool = False) -> tuple[Any, bool]:
+    """Return the value for a tensor or, tried first if `numpy`, its array; and whether for that."""
+    kinds: dict[bool, Any] = {False: x, True: x.detach().cpu().numpy()}
+    try:
+        value = function(kinds[numpy])
+    except Exception as error:
+        numpy = not numpy
+        try:
+            value = function(kinds[numpy])
+        except Exception:
+            raise error from None
+    if not numpy and isinstance(value, np.ndarray):
+        # NumPy's functions take tensors, whose own methods mean other things: .std(1), say.
+        numpy, value = True, function(kinds[True])
+    return value, numpy
 
 
 class Summariser:
@@ -41,22 +59,9 @@ class Summariser:
 
     def _first_call(self, x: Tensor, prefer_numpy: bool) -> None:
         """Find out what kind of array is wanted; check that datasets are treated one by one."""
-        few = x[:3]
-        kinds: dict[bool, Any] = {False: few, True: few.cpu().numpy()}
-        prefer_numpy = prefer_numpy and not isinstance(self.summary, torch.nn.Module)
-        self.numpy = prefer_numpy
-        try:
-            s = self.summary(kinds[prefer_numpy])
-        except Exception as error:
-            try:
-                s = self.summary(kinds[not prefer_numpy])
-            except Exception:
-                raise error from None
-            self.numpy = not prefer_numpy
-        if not self.numpy and isinstance(s, np.ndarray):
-            # NumPy's functions take tensors, whose own methods mean other things: .std(1), say.
-            self.numpy, s = True, self.summary(kinds[True])
-        s = checks.summaries(s, len(few))
+        few, network = x[:3], isinstance(self.summary, torch.nn.Module)
+        value, self.numpy = first_call(self.summary, few, prefer_numpy and not network)
+        s = checks.summaries(value, len(few))
         self.dim = s.shape[1]
         alone = self._evaluate(few[:1])
         if not checks.agree(alone, s[:1].to(alone.device)):

@@ -52,6 +52,8 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from mindist import checks
+
 # The squared length of a residual that float32 may have made: 3e-13 for embeddings that are a
 # function of the summary. Residuals of N observations are about 1/N.
 ROUNDED = 1e-11
@@ -137,21 +139,16 @@ class CombinedTest:
     names: tuple[str, ...]  # what the T statistics are called
 
     def __post_init__(self) -> None:
-        if self.null.dim() != 2 or not len(self.null) or self.null.shape[1] != len(self.names):
-            raise ValueError(
-                f"null: expected statistics of simulations of shape (n, {len(self.names)}), one "
-                f"column for each of {', '.join(map(repr, self.names)) or 'no names'}, got shape "
-                f"{tuple(self.null.shape)}."
-            )
-        _no_nan(self.null, self.names, "null")
+        _checked(self.null, self.names, "null")
 
     def p_values(self, statistics: Tensor) -> Tensor:
         """p-values `(B, T)` of each statistic alone, of observed statistics `(B, T)`."""
-        return self._ranks(self._checked(statistics)).double() / (1 + len(self.null))
+        ranks = self._ranks(_checked(statistics, self.names, "statistics"))
+        return ranks.double() / (1 + len(self.null))
 
     def p_value(self, statistics: Tensor) -> Tensor:
         """Combined p-values `(B,)` of observed statistics `(B, T)`."""
-        statistics, null = self._checked(statistics).double(), self.null.double()
+        statistics, null = _checked(statistics, self.names, "statistics"), self.null.double()
         alone, parts = self._ranks(null) - 1, []  # of simulations among themselves
         for rows in statistics.split(max(1, BLOCK_ELEMENTS // null.numel())):
             best = self._ranks(rows).amin(1)
@@ -163,26 +160,21 @@ class CombinedTest:
     def _ranks(self, statistics: Tensor) -> Tensor:
         """Return 1 plus the number of simulations at least as large, `(B, T)`."""
         ordered = self.null.double().T.contiguous().sort(dim=1).values
-        below = torch.searchsorted(ordered, statistics.double().T.contiguous())
+        below = torch.searchsorted(ordered, statistics.T.contiguous())
         return (1 + len(self.null) - below).T
 
-    def _checked(self, statistics: Tensor) -> Tensor:
-        if statistics.dim() != 2 or statistics.shape[1] != len(self.names):
-            raise ValueError(
-                f"statistics: expected shape (B, {len(self.names)}), one column for each of "
-                f"{', '.join(map(repr, self.names))}, got shape {tuple(statistics.shape)}. One "
-                "dataset is statistics[None], a batch of one."
-            )
-        return _no_nan(statistics, self.names, "statistics")
 
-
-def _no_nan(statistics: Tensor, names: tuple[str, ...], argument: str) -> Tensor:
-    """Statistics without NaN, which has no rank."""
+def _checked(statistics: Tensor, names: tuple[str, ...], argument: str) -> Tensor:
+    """Return statistics `(B, T)`, float64, without NaN, which has no rank; of a null some."""
+    null, shape = argument == "null", tuple(statistics.shape)
+    if len(shape) != 2 or shape[1] != len(names) or (null and not shape[0]):
+        columns = f"one column for each of {', '.join(map(repr, names))}"
+        said = f"shape ({'n' if null else 'B'}, {len(names)}), {columns}"
+        then = f"One dataset is {argument}[None], a batch of one."
+        raise checks.wrong(argument, said, f"shape {shape}", then)
     bad = statistics.isnan()
     if bad.any():
         row, column = (int(i) for i in bad.nonzero()[0])
-        raise ValueError(
-            f"{argument}: expected numbers, got {int(bad.sum())} NaN (the first is "
-            f"{names[column]!r} of dataset {row}). Check that dataset and its summary."
-        )
-    return statistics
+        got = f"{int(bad.sum())} NaN (the first is {names[column]!r} of dataset {row})"
+        raise checks.wrong(argument, "numbers", got, "Check that dataset and its summary.")
+    return statistics.double()

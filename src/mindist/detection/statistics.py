@@ -26,8 +26,6 @@ summaries fill, those next to them are dense.
 in any simulation. It sees a variance of 1.7 where simulated ones are 1, with an sd of .14, between
 .6 and 1.55: neighbours do not, because there is next to nothing between them.
 
-All 10,000 points among themselves take about a second on one core, in 2 dimensions or in 16.
-
 References:
     Breunig, Kriegel, Ng and Sander, LOF: identifying density-based local outliers, SIGMOD 2000.
 """
@@ -40,6 +38,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from mindist import checks
 from mindist.decoders.ridge import Standardiser
 from mindist.features.kernel import median_distance
 from mindist.features.residuals import Regression, numbers
@@ -66,10 +65,9 @@ class Distance:
 
     @classmethod
     def of(cls, rho: Tensor, s: Tensor, frequency: Tensor) -> "tuple[Distance, Tensor]":
-        """Learn from simulated residuals `(M, N, q)` and summaries `(M, d_s)`.
+        """Learn from simulated residuals `(M, N, q)` at `(M, d_s)`; return also theirs, `(M,)`.
 
-        Returns:
-            The distance, and that of each simulation, left out of the regressions, `(M,)`.
+        Each simulation is left out of the regressions that judge it.
         """
         M, N = rho.shape[:2]
         parts = [_mean_features(rows, all_of(rows), frequency) for rows in rho.split(BLOCK)]
@@ -160,7 +158,7 @@ def _mean_features(rho: Tensor, weights: Tensor, frequency: Tensor) -> Tensor:
 
 
 NEIGHBOURS = 5  # a single neighbour is noisy, many reach into the bulk
-MAX_SUMMARIES = 10_000
+MAX_SUMMARIES = 10_000  # among themselves a second on one core, in 2 dimensions or in 16
 BLOCK_ELEMENTS = 2**22  # 32 MB of distances
 # Of the largest eigenvalue of the summaries' correlations: a direction a thousand times narrower
 # than the widest is rounding of redundant summaries.
@@ -204,9 +202,8 @@ class SummaryOutlyingness:
         floor: at the prior's edge, and on a lattice of counts, neighbours are farther than those.
         """
         if s.dim() != 2 or len(s) < 2:
-            raise ValueError(
-                f"s: expected at least 2 simulated summaries, (M, d_s), got shape {tuple(s.shape)}."
-            )
+            said = "at least 2 simulated summaries, (M, d_s)"
+            raise checks.wrong("s", said, f"shape {tuple(s.shape)}")
         standardise, s = Standardiser.of(s), s.double()
         standardised = standardise(s)
         values, vectors = torch.linalg.eigh(standardised.T @ standardised / len(s))
@@ -230,10 +227,8 @@ class SummaryOutlyingness:
         out of its neighbourhood.
         """
         if s.dim() != 2 or s.shape[1] != len(self.centre):
-            raise ValueError(
-                f"s: expected summaries of shape (B, {len(self.centre)}), as simulated, got "
-                f"{tuple(s.shape)}."
-            )
+            said = f"summaries of shape (B, {len(self.centre)}), as simulated"
+            raise checks.wrong("s", said, tuple(s.shape))
         whitened = (s.double() - self.centre) @ self.whitener
         distance, near = self._nearest(whitened)
         reach, own = self.reach[near], distance[:, 0] <= SAME

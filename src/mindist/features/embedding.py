@@ -95,18 +95,14 @@ def first_difference(stored: State, wanted: State) -> str | None:
     `stored` is the `state()` of what embedded a bank, `wanted` that of what embeds observed data.
     """
     (config, tensors), (other, others) = stored, wanted
-
-    def widths(key: str) -> list[str]:
-        was, now = config.get(key), other.get(key)
-        if was is not None and now is not None and math.isclose(was, now, rel_tol=TOLERANCE):
-            return ["", ""]
-        return ["none" if w is None else f"a kernel of width {w:.6g}" for w in (was, now)]
-
+    widths = [c["fitted_bandwidth"] for c in (config, other)]
+    if math.isclose(*widths, rel_tol=TOLERANCE):
+        widths[1] = widths[0]
     seen = [c.get("representation", {}).get("name", "raw") for c in (config, other)]
     compared: dict[str, list[Any]] = {
         "representation": list(map(repr, seen)),
         "num_features": [2 * t["features.weight"].shape[1] for t in (tensors, others)],
-        "bandwidth": widths("fitted_bandwidth"),
+        "bandwidth": [f"a kernel of width {width:.6g}" for width in widths],
     }
     for setting, (was, now) in compared.items():
         if was != now:
@@ -124,6 +120,6 @@ def _same(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape:
         return False
     one, other = one.detach().cpu().double(), other.detach().cpu().double()
-    finite = torch.isfinite(other)
-    largest = other[finite].abs().max() if finite.any() else 0.0
-    return bool(((one == other) | ((one - other).abs() <= TOLERANCE * largest)).all())
+    finite = other[torch.isfinite(other)].abs()
+    largest = float(finite.max()) if len(finite) else 0.0
+    return torch.allclose(one, other, rtol=0, atol=TOLERANCE * largest)

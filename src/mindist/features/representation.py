@@ -25,6 +25,7 @@ from mindist.features.kernel import power_of_two
 from mindist.protocols import State
 from mindist.schema import INLINE, UNSTORED, Record, pack
 from mindist.storage import damaged
+from mindist.summarise import first_call
 
 BLOCK_ROWS = 1_024  # observations mapped at once for their range: 64 MB of 128 x 128 images
 MAX_OBSERVATIONS = 5_000  # for medians
@@ -269,7 +270,7 @@ class Encoded(Representation):
     def of(cls, function: Callable[[Any], Any], x: Tensor) -> "Encoded":
         """Check the function on simulated datasets `(M, N, *event)` and take its range there."""
         rows = x.reshape(-1, x.shape[2:].numel())
-        few, numpy = rows[:3], _wants_numpy(function, x.flatten(0, 1)[:3])
+        few, (_, numpy) = rows[:3], first_call(function, x.flatten(0, 1)[:3])
         encoded = cls(x.shape[2:], UNLIMITED, function, numpy)
         first = encoded._map(few)
         for again in (encoded._map(few), encoded._map(few[:1])):
@@ -309,17 +310,6 @@ class Encoded(Representation):
             got, then = f"length {vectors.shape[1]}", "Pass the function of the fit."
             raise checks.wrong("representation", said, got, then)
         return vectors
-
-
-def _wants_numpy(function: Callable[[Any], Any], x: Tensor) -> bool:
-    try:
-        return isinstance(function(x), np.ndarray)
-    except Exception as error:
-        try:
-            function(x.cpu().numpy())
-        except Exception:
-            raise error from None
-        return True
 
 
 REPRESENTATIONS: dict[str, type[StoredRepresentation]] = {

@@ -90,11 +90,8 @@ class Regression:
     ) -> "tuple[Regression, Tensor]":
         """Regress targets `(M, P)` on summaries `(M, d_s)`; return also left-out predictions.
 
-        Arguments:
-            s: Summaries.
-            y: Targets.
-            num: Random features, an even number, of which fewer than M / 4 are used.
-            wider: How far to trust it beyond simulations, in ranges of summaries and predictions.
+        `num` is an even number of random features, of which fewer than M / 4 are used; `wider` how
+        far to trust it beyond simulations, in ranges of summaries and predictions.
         """
         s, y = s.double(), y.double()
         num_simulations, d = s.shape
@@ -105,24 +102,20 @@ class Regression:
         target = (y - middle) / spread
         generator = torch.Generator().manual_seed(0)
         unit = torch.randn(d, half, dtype=torch.float64, generator=generator).to(s.device)
-        best: tuple[float, Tensor, Tensor, Tensor] | None = None
+        tried = []
         for length in LENGTH_SCALES:
             # Distances grow with the root of the dimension.
             frequency = unit / (length * math.sqrt(max(1.0, d / 2)))
             none = y.new_zeros(1 + d + 2 * half, 1)
             made = cls(s.mean(0), scale, *box, none[0], none[0], frequency, none)
             with one_thread():  # an eigendecomposition of a few hundred rows
-                error, coefficients, left_out = _ridge(made.basis(s), d, target)
-            if best is None or error < best[0]:
-                best = error, frequency, coefficients, left_out
-        assert best is not None
-        _, frequency, coefficients, left_out = best
+                tried.append((*_ridge(made.basis(s), d, target), frequency))
+        _, coefficients, left_out, frequency = min(tried, key=lambda found: found[0])
         coefficients = coefficients * spread
         coefficients[0] += middle
         left_out = left_out * spread + middle
         bounds = _widened(left_out, wider)
-        found = cls(s.mean(0), scale, *box, *bounds, frequency, coefficients)
-        return found, left_out
+        return cls(s.mean(0), scale, *box, *bounds, frequency, coefficients), left_out
 
     def basis(self, s: Tensor) -> Tensor:
         """Return the constant, the standardised summaries and their features, `(n, H)`."""
@@ -167,14 +160,7 @@ def _ridge(basis: Tensor, dim: int, target: Tensor) -> tuple[float, Tensor, Tens
 class Residuals:
     """Location, scale and dependence of the coordinates of an observation, given the summary.
 
-    Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> scale = torch.rand(500, 1, 1, generator=generator) + 0.5
-        >>> x = scale * torch.randn(500, 100, 2, generator=generator)
-        >>> residuals = Residuals.of(x, x.std(1).log())
-        >>> rho = residuals(residuals.straight(x), x.std(1).log())
-        >>> bool((rho.std((0, 1)) - 1).abs().max() < 0.05)
-        True
+    Residuals of datasets x at summaries s are `residuals(residuals.straight(x), s)`.
     """
 
     # how each coordinate `(q,)` is transformed first, so that moments say more of it
@@ -195,7 +181,9 @@ class Residuals:
         S = centred.mT @ centred / N
         variance = S.diagonal(dim1=1, dim2=2)
         floor = RIDGE * variance.mean(0) * 1e-3 + torch.finfo(seen.dtype).tiny
-        T, labels = _unit_lower(S, N, floor), _are_labels(seen)
+        few = seen.flatten(0, 1)[:TRIED].T  # numbers that take a few values only are labels
+        labels = torch.tensor([len(one.unique()) <= LABELS for one in few], device=seen.device)
+        T = _unit_lower(S, N, floor)
         T[:, labels] = torch.eye(q, dtype=T.dtype, device=T.device)[labels]
         D = (T @ S @ T.mT).diagonal(dim1=1, dim2=2)
         mean, log_D = (torch.where(labels, p.mean(0), p) for p in (mean, (D + floor).log()))
@@ -290,12 +278,6 @@ def _oddness(seen: Tensor) -> Tensor:
     third, fourth = (unit.pow(power).mean(1) for power in (3, 4))
     size = third.square() / 6 + (fourth - 3).square() / 24
     return size.nan_to_num(0.0).median(0).values
-
-
-def _are_labels(seen: Tensor) -> Tensor:
-    """Return which numbers of observations `(M, N, q)` take a few values only, `(q,)`."""
-    each = seen.flatten(0, 1).T
-    return torch.tensor([len(one[:TRIED].unique()) <= LABELS for one in each]).to(seen.device)
 
 
 def _unit_lower(S: Tensor, num_obs: int, floor: Tensor) -> Tensor:

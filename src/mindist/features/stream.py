@@ -297,16 +297,17 @@ class Reservoir:
     def __init__(self, capacity: int | None, generator: torch.Generator | None = None) -> None:
         self.capacity, self._generator = capacity, generator
         self._parts: list[tuple[Tensor, ...]] = []
-        self._index: Tensor | None = None
-        self._seen = self._size = 0
+        self.index = torch.arange(0)  # which of all rows the kept ones are, (m,)
+        self._seen = 0
 
     def fill(self, *rows: Tensor) -> tuple[Tensor, ...]:
         """Keep rows `(n, ...)` as long as there is room; return those for which there is none."""
-        room = len(rows[0]) if self.capacity is None else self.capacity - self._size
+        room = len(rows[0]) if self.capacity is None else self.capacity - len(self.index)
         kept = tuple(part[:room] for part in rows)
         if len(kept[0]):
             self._parts.append(kept)
-            self._size, self._seen = self._size + len(kept[0]), self._seen + len(kept[0])
+            self._seen += len(kept[0])
+            self.index = torch.arange(self._seen)
         return tuple(part[room:] for part in rows)
 
     def rows(self) -> tuple[Tensor, ...]:
@@ -315,52 +316,25 @@ class Reservoir:
             self._parts = [tuple(torch.cat(column) for column in zip(*self._parts, strict=True))]
         return self._parts[0]
 
-    @property
-    def index(self) -> Tensor:
-        """Which of all rows the kept ones are, `(m,)`."""
-        return torch.arange(self._size) if self._index is None else self._index
-
     def replace(self, *rows: Tensor) -> None:
         """Let further rows `(n, ...)` take the place of kept ones, at random."""
         count = len(rows[0])
-        number = torch.arange(self._seen, self._seen + count)
-        self._seen += count
         if self._generator is None or not count:
             return
+        if self._seen == len(self.index):  # nothing was replaced yet: rows may be the caller's
+            self._parts = [tuple(part.clone() for part in self.rows())]
+        number = torch.arange(self._seen, self._seen + count)
+        self._seen += count
         uniform = torch.rand(count, dtype=torch.float64, generator=self._generator)
         place = (uniform * (number + 1)).long()
-        taken = (place < self._size).nonzero()[:, 0]
+        taken = (place < len(self.index)).nonzero()[:, 0]
         # The last of several rows for one place stays.
         slot, last = np.unique(place[taken].numpy()[::-1], return_index=True)
         source = taken.flip(0)[torch.from_numpy(last)]
         target = torch.from_numpy(slot)
-        if self._index is None:
-            self._index = torch.arange(self._size)
-            self._parts = [tuple(part.clone() for part in self.rows())]
-        self._index[target] = number[source]
+        self.index[target] = number[source]
         for kept, new in zip(self.rows(), rows, strict=True):
             kept[target.to(kept.device)] = new[source.to(new.device)]
-
-
-@dataclass(frozen=True)
-class EmbeddedSimulations:
-    """Summaries and embeddings of simulated datasets: all of them, or a uniform sample."""
-
-    s: Tensor  # summaries (m, d_s)
-    z_bar: Tensor  # mean embeddings (m, K), float32
-    index: Tensor  # which of all datasets these are, in the order in which they were read, (m,)
-    embedding: Embedding
-    sample: tuple[Tensor, Tensor]  # some datasets (m, N, *event) and their summaries (m, d_s)
-
-    @property
-    def num_obs(self) -> int:
-        """N, the number of observations of each dataset."""
-        return self.sample[0].shape[1]
-
-    @property
-    def probe(self) -> Tensor:
-        """One dataset `(1, N, *event)`."""
-        return self.sample[0][:1].clone()
 
 
 class EmbeddedStream:
@@ -381,7 +355,8 @@ class EmbeddedStream:
         seed: int,
         progress: bool = False,
     ) -> None:
-        self.embedding, self._source, self._num_points = embedding, source, num_points
+        self.embedding, self.sample = embedding, source.sample
+        self._source, self._num_points = source, num_points
         draws = None if source.shuffled else torch.Generator().manual_seed(seed)
         self._reservoir = Reservoir(None if keep_all else MAX_KEPT, draws)
         self._dropped = self._seen = 0
@@ -403,8 +378,11 @@ class EmbeddedStream:
         if not begun:
             yield reservoir.rows()
 
-    def kept(self) -> EmbeddedSimulations:
-        """Return what was kept of the simulations, after all were read; warn about lost ones."""
+    def kept(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what was kept after all were read; warn about simulations that were dropped.
+
+        Summaries `(m, d_s)`, mean embeddings `(m, K)`, and which of all datasets they are, `(m,)`.
+        """
         if self._dropped:
             checks.warn_user(
                 f"x: dropped {self._dropped} of {self._seen} simulations because they or their "
@@ -412,5 +390,4 @@ class EmbeddedStream:
                 "parameters, the posterior was trained without them too; check that it was."
             )
         s, z_bar = self._reservoir.rows()[:2]
-        index = self._reservoir.index.to(s.device)
-        return EmbeddedSimulations(s, z_bar, index, self.embedding, self._source.sample)
+        return s, z_bar, self._reservoir.index.to(s.device)

@@ -182,14 +182,14 @@ def damped_newton(
             if not batch.problem.numel():
                 break
         code = _advance(batch, model, step, predicted)
-        if code is not None and (code >= 0).any():
+        if (code >= 0).any():
             end(code >= 0, batch.s, code[code >= 0], count)
     value[batch.problem], objective[batch.problem] = batch.s, batch.F
     iterations[batch.problem] = max_iterations
     return Solution(value, objective, status, iterations)
 
 
-def _advance(batch: _Batch, model: Model, step: Tensor, predicted: Tensor) -> Tensor | None:
+def _advance(batch: _Batch, model: Model, step: Tensor, predicted: Tensor) -> Tensor:
     """Try one step of every problem, in place; a status code where it ended, -1 elsewhere."""
     trial = batch.s + step
     F, A, g = model(trial, batch.problem)
@@ -197,9 +197,6 @@ def _advance(batch: _Batch, model: Model, step: Tensor, predicted: Tensor) -> Te
     gain = ((batch.F - F) / predicted).nan_to_num(-1.0)
     batch.damping, batch.growth = update_damping(gain, batch.damping, batch.growth)
     accepted = gain > 0
-    if accepted.all():
-        batch.s, batch.F, batch.A, batch.g = trial, F, A, g
-        return None
     batch.s = torch.where(accepted[:, None], trial, batch.s)
     batch.F = torch.where(accepted, F, batch.F)
     batch.A = torch.where(accepted[:, None, None], A, batch.A)
