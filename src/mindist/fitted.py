@@ -11,6 +11,7 @@ in closed form leaves out each of the others in turn as well.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -276,7 +277,11 @@ class Learner:
             def project(data: Tensor) -> Tensor:
                 return projections(wide, embedding.mean(data), options)
 
-            procedure = Procedure.of(embedding, summarise, noise, outlyingness, x, s_x, project)
+            # Kept until the learner goes: the same simulations under other rules.
+            self.relearn = partial(
+                Procedure.of, embedding, summarise, noise, outlyingness, x, s_x, project
+            )
+            procedure = self.relearn()
         return Fitted(
             embedding,
             wide,

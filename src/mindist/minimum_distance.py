@@ -39,8 +39,8 @@ from mindist.features.representation import REPRESENTATIONS, make_representation
 from mindist.features.stream import CHOICE_DATASETS, EmbeddedStream, read_simulations
 from mindist.fitted import Fitted, Learner, blind, blindness, visible
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
-from mindist.schema import Record, moved, plain
-from mindist.selftest import SelfTest, run_selftest
+from mindist.schema import Record, moved, pack, plain
+from mindist.selftest import Choice, SelfTest, choose_rules, run_selftest
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, one_thread
@@ -142,6 +142,7 @@ class MinimumDistance:
         self.seed = checks.seed(seed)
         self.device = checks.device(device)
         self.selftest_: SelfTest | None = None
+        self.rules_: Choice | None = None  # by which rules to sort and project, if it was chosen
 
     @property
     def alpha(self) -> float:
@@ -198,6 +199,7 @@ class MinimumDistance:
         seen = f"{num} number{'s' * (num > 1)} of an observation"
         if part.components.shape[0] > 1:
             seen += ", principal components of it and the size of what they leave out"
+        chosen |= {} if self.rules_ is None else {"rules": str(self.rules_)}
         return chosen | {
             "residuals": f"{seen}, its own summary among them" if part.alone else seen,
             "summary of parts": "by the summary function"
@@ -249,6 +251,7 @@ class MinimumDistance:
         s: Array | None = None,
         *,
         progress: bool = False,
+        choose: bool = False,
     ) -> "MinimumDistance":
         """Learn the decoder and the null distances from simulated datasets.
 
@@ -263,6 +266,8 @@ class MinimumDistance:
                 decoder needs the data.
             s: Their summaries `(M, d_s)`, if they are known already.
             progress: Whether to show progress bars.
+            choose: Whether to try other rules of sorting and projecting on contaminated
+                simulations, and to take them where they are better beyond noise. Several fits long.
 
         Returns:
             The estimator itself.
@@ -288,7 +293,9 @@ class MinimumDistance:
         learner.learn(stream)
         options = self.search if self.sorting else None
         self.fitted_ = learner.finish(stream.kept(), summarise, self.seed, options)
-        self.selftest_ = None
+        self.selftest_ = self.rules_ = None
+        if checks.flag(choose, "choose"):
+            self.fitted_, self.rules_ = choose_rules(self, learner.relearn)
         if self.fitted_.procedure is not None and self.fitted_.spare is not None:
             for name in blind(visible(self.fitted_, self.fitted_.spare)):
                 checks.warn_user(blindness(name))
@@ -503,6 +510,8 @@ class MinimumDistance:
             "alpha": self.alpha,
             "seed": self.seed,
         }
+        if self.rules_ is not None:
+            config["choice"] = pack(self.rules_)[0]
         storage.write_artefact(path, "MinimumDistance", config, tensors)
 
     @classmethod
@@ -545,6 +554,7 @@ class MinimumDistance:
                 seed=record.get("seed"),
             )
         mds.fitted_ = fitted
+        mds.rules_ = record.part("choice").read(Choice) if "choice" in record else None
         return mds.to(device)
 
     def to(self, device: str | torch.device) -> "MinimumDistance":
@@ -567,6 +577,7 @@ class MinimumDistance:
         if hasattr(self, "fitted_"):
             num, shape = self.fitted_.num_obs, tuple(self.event_shape)
             state = f"fitted to datasets of {num} observations of shape {shape}"
+            state += "" if self.rules_ is None else f", rules: {self.rules_.chosen}"
         decoder, solver = type(self.decoder).__name__, self.search.solver
         return f"MinimumDistance({decoder=!s}, {solver=}, alpha={self.alpha}, {state})"
 

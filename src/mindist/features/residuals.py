@@ -185,17 +185,23 @@ class Residuals:
     lower: Regression | None = None  # T(s) below its diagonal, row by row; None for one coordinate
 
     @classmethod
-    def of(cls, seen: Tensor, s: Tensor, num_features: int = 200) -> "Residuals":
-        """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`."""
+    def of(
+        cls, seen: Tensor, s: Tensor, num_features: int = 200, *, raw: bool = False
+    ) -> "Residuals":
+        """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`; `raw`: standardise.
+
+        Raw numbers are standardised alike at all summaries, as labels are.
+        """
         (_, N, q), seen = seen.shape, seen.double()
         kind, unit = _choose_transform(seen[:TRIED], s[:TRIED])
+        kind = 0 * kind if raw else kind
         seen = _transformed(seen, kind, unit)
         mean = seen.mean(1)
         centred = seen - mean[:, None]
         S = centred.mT @ centred / N
         variance = S.diagonal(dim1=1, dim2=2)
         floor = RIDGE * variance.mean(0) * 1e-3 + torch.finfo(seen.dtype).tiny
-        T, labels = _unit_lower(S, N, floor), _are_labels(seen)
+        T, labels = _unit_lower(S, N, floor), _are_labels(seen) | raw
         T[:, labels] = torch.eye(q, dtype=T.dtype, device=T.device)[labels]
         D = (T @ S @ T.mT).diagonal(dim1=1, dim2=2)
         mean, log_D = (torch.where(labels, p.mean(0), p) for p in (mean, (D + floor).log()))
