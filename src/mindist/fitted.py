@@ -208,6 +208,8 @@ class Learner:
         self.num_points = decoder.num_points
         self.one_pass = isinstance(decoder, RidgeDecoder)
         self._alpha, self._generator = alpha, generator
+        # the procedure, by other rules, from the same simulations; None where nothing is sorted
+        self.relearn: Callable[..., Procedure | None] | None = None
 
     def learn(self, stream: EmbeddedStream) -> None:
         """Begin with the leading simulations of a stream, then add the others chunk by chunk."""
@@ -277,10 +279,8 @@ class Learner:
             def project(data: Tensor) -> Tensor:
                 return projections(wide, embedding.mean(data), options)
 
-            # Kept until the learner goes: the same simulations under other rules.
-            self.relearn = partial(
-                Procedure.of, embedding, summarise, noise, outlyingness, x, s_x, project
-            )
+            known = embedding, summarise, noise, outlyingness, x, s_x, project
+            self.relearn = partial(Procedure.of, *known)
             procedure = self.relearn()
         return Fitted(
             embedding,

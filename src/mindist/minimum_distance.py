@@ -40,7 +40,7 @@ from mindist.features.stream import CHOICE_DATASETS, EmbeddedStream, read_simula
 from mindist.fitted import Fitted, Learner, blind, blindness, visible
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
 from mindist.schema import Record, moved, pack, plain
-from mindist.selftest import Choice, SelfTest, choose_rules, run_selftest
+from mindist.selftest import UNSORTED, Choice, SelfTest, choose_rules, run_selftest
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, one_thread
@@ -429,11 +429,7 @@ class MinimumDistance:
         """
         fitted = self._fitted()
         if fitted.procedure is None:
-            raise ValueError(
-                "selftest: expected an estimator that sorts observations, got one that searches "
-                "for the minimum distance only. Fit MinimumDistance(summary) to at least 200 "
-                "simulations of at least 5 observations."
-            )
+            raise ValueError(f"selftest: {UNSORTED}")
         data = fitted.spare if x is None else self._observed(x)[0]
         if data is None or len(data) < 2:
             then = "Simulations are not saved with an estimator: simulate some, and pass x=."

@@ -74,11 +74,6 @@ class _Data:
         """A direction for each dataset `(B, 1, D)`."""
         return self._uniform(1).sub(0.5).sign()
 
-    @cached_property
-    def one(self) -> Tensor:
-        """The first observation of each dataset `(B, 1, D)`."""
-        return self.x[:, :1]
-
     def jitter(self) -> Tensor:
         """Return a tenth of a standard deviation, either way, `(B, N, D)`."""
         return 0.2 * self.scale * (self._uniform(self.x.shape[1]) - 0.5)
@@ -102,8 +97,8 @@ CONTAMINANTS: dict[str, Contaminant] = {
     "gross values": lambda d: d.x + 10 * d.sign * d.reach,
     "5 times the spread": lambda d: d.mean + 5 * (d.x - d.mean),
     "a clump 6 sd away": lambda d: d.mean + 6 * d.sign * d.scale + d.jitter(),
-    "a clump inside": lambda d: d.one + d.jitter(),
-    "copies of one observation": lambda d: d.one.expand_as(d.x),
+    "a clump inside": lambda d: d.x[:, :1] + d.jitter(),
+    "copies of one observation": lambda d: d.x[:, :1].expand_as(d.x),
     "entries that drop out": _Data.gap,
 }
 
@@ -144,9 +139,7 @@ class SelfTest:
     error: Tensor  # standard error of the overall error of adapted summaries `(K, E)`
     detected: Tensor  # share of datasets that are detected `(K, E)`
     clean: float  # error on clean data relative to leaving them alone; 1 costs nothing
-    level: (
-        Tensor  # share of clean datasets that are detected, by tenths of each summary `(10, d_s)`
-    )
+    level: Tensor  # share of clean datasets detected, by tenths of each summary `(10, d_s)`
     efficiency: Tensor  # of each summary, as projected through the embedding: V / (V + its error)
     visible: Tensor  # share of what moves each summary that the residuals of an observation show
     num: int  # datasets of each kind and share
@@ -170,56 +163,40 @@ class SelfTest:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences on what may harm, for people; none where nothing does."""
-        said = [
-            f"Adapting {kind} at {share:.0%} is worse than doing nothing."
-            for kind, share in self.harmful
-        ]
+        worse = "is worse than doing nothing."
+        said = [f"Adapting {kind} at {share:.0%} {worse}" for kind, share in self.harmful]
         said += [blindness(name) for name in blind(self.visible)]
         if self.clean > CHEAP:
-            said.append(
-                f"False alarms make the error of clean data {self.clean:.2f} times as large."
-            )
+            times = f"{self.clean:.2f} times as large"
+            said.append(f"False alarms make the error of clean data {times}.")
         return (*said, *self.notes)
 
     @property
     def verdict(self) -> str:
         """What it mends and what not, in words."""
-        observed = self.summaries.overall[0]
-        harmless = (observed <= HARMLESS).all(1).tolist()
-        grouped: dict[float, list[str]] = {}
-        lines = []
-        for kind, share in self.breakdown.items():
-            grouped.setdefault(share, []).append(kind)
-        for share in sorted(grouped, reverse=True):
-            kinds = [k for k in grouped[share] if not harmless[self.kinds.index(k)]]
-            if share and kinds:
-                lines.append(f"Mends up to {share:.0%} of {_joined(kinds)}.")
-            elif kinds:
-                lines.append(f"Does not mend {_joined(kinds)}.")
+        harmless = (self.summaries.overall[0] <= HARMLESS).all(1).tolist()
         left = [kind for kind, safe in zip(self.kinds, harmless, strict=True) if safe]
+        lines = []
+        for share in sorted(set(self.breakdown.values()), reverse=True):
+            kinds = [k for k, most in self.breakdown.items() if most == share and k not in left]
+            said = f"Mends up to {share:.0%} of" if share else "Does not mend"
+            lines += [f"{said} {_joined(kinds)}."] if kinds else []
         if left:
             lines.append(f"Hardly harmed by {_joined(left)}.")
         share, most = float(self.level.mean()), float(self.level.max())
         cost = "Clean data cost nothing; " if self.clean <= CHEAP else ""
-        lines.append(
-            f"{cost}{share:.1%} of clean data are detected, at most {most:.0%} in any tenth."
-        )
-        return "\n".join([*lines, *self.warnings])
+        level = f"{share:.1%} of clean data are detected, at most {most:.0%} in any tenth."
+        return "\n".join([*lines, cost + level, *self.warnings])
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield, for each kind and share, detection, errors and coverage."""
-        observed, adapted = self.summaries.overall
+        parts = {"detected": self.detected}
+        parts |= dict(zip(("observed", "adapted"), self.summaries.overall, strict=True))
+        parts |= {"error": self.error, "coverage": self.summaries.coverage.mean(2)}
         for k, kind in enumerate(self.kinds):
             for e, share in enumerate(self.shares):
-                yield {
-                    "kind": kind,
-                    "share": share,
-                    "detected": float(self.detected[k, e]),
-                    "observed": float(observed[k, e]),
-                    "adapted": float(adapted[k, e]),
-                    "error": float(self.error[k, e]),
-                    "coverage": float(self.summaries.coverage[k, e].mean()),
-                }
+                numbers = {name: float(part[k, e]) for name, part in parts.items()}
+                yield {"kind": kind, "share": share, **numbers}
 
     def table(self) -> str:
         """Return the table of all kinds and shares, as text."""
@@ -286,8 +263,8 @@ def run_selftest(mds: Any, x: Tensor, posterior: Any = None, *, seed: int = 0) -
     """
     fitted: Fitted = mds.fitted_
     generator = torch.Generator().manual_seed(seed)
-    kinds = _kinds(x)
     cells = [_Cell.of(mds, posterior, pair, seed) for pair in _panel(x, generator)]
+    kinds = tuple(CONTAMINANTS)[: len(cells) // len(SHARES)]
     shape = len(kinds), len(SHARES)
 
     def errors(name: str, names: Sequence[str]) -> Errors:
@@ -298,18 +275,16 @@ def run_selftest(mds: Any, x: Tensor, posterior: Any = None, *, seed: int = 0) -
     notes = []
     if len(x) < FEWEST:
         notes.append(f"Only {len(x)} simulations were held out: these numbers are rough.")
-    if failed := int(sum(cell.failed for cell in cells)):
-        notes.append(f"The summary function failed on {failed} contaminated datasets.")
+    failed = torch.tensor([int(cell.squared.isnan().sum()) for cell in cells]).view(shape)
+    if failed.any():
+        notes.append(f"The summary function failed on {int(failed.sum())} contaminated datasets.")
     names = [f"summary {j + 1}" for j in range(level.shape[1])]
-    parameters = None
-    if posterior is not None:
-        own = posterior.parameter_names
-        parameters = errors("parameters", own or [f"theta {j + 1}" for j in range(99)])
+    own = posterior and (posterior.parameter_names or [f"theta {j + 1}" for j in range(99)])
     return SelfTest(
-        tuple(kinds),
+        kinds,
         SHARES,
         errors("summaries", names),
-        parameters,
+        errors("parameters", own) if own else None,
         torch.tensor([cell.error for cell in cells]).view(shape),
         torch.tensor([cell.detected for cell in cells]).view(shape),
         clean,
@@ -317,25 +292,16 @@ def run_selftest(mds: Any, x: Tensor, posterior: Any = None, *, seed: int = 0) -
         _efficiency(fitted, x),
         visible(fitted, x),
         min(DATASETS, len(x)),
-        torch.tensor([cell.failed for cell in cells]).view(shape),
+        failed,
         tuple(notes),
     )
 
 
-def _kinds(x: Tensor) -> list[str]:
-    """Return the kinds of contamination that observations of this size can have."""
-    return [k for k in CONTAMINANTS if x[0, 0].numel() >= SERIES or "entries" not in k]
-
-
 def _panel(x: Tensor, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield clean and contaminated datasets of each kind and share."""
-    for number, (kind, share) in enumerate((k, e) for k in _kinds(x) for e in SHARES):
+    """Yield clean and contaminated datasets of each kind and share; the last kind is of series."""
+    kinds = tuple(CONTAMINANTS)[: None if x[0, 0].numel() >= SERIES else -1]
+    for number, (kind, share) in enumerate((k, e) for k in kinds for e in SHARES):
         yield _contaminated(x, kind, share, number, generator)
-
-
-def _rows(num: int, number: int) -> Tensor:
-    """Return which of so many datasets a cell contaminates."""
-    return (torch.arange(min(DATASETS, num)) + DATASETS * number) % num
 
 
 def _contaminated(
@@ -345,8 +311,8 @@ def _contaminated(
 
     Numbers that are whole, or never negative, or one of two, stay so.
     """
-    rows, whole = _rows(len(x), number), x.flatten(2).double()
-    clean = x[rows]
+    rows = (torch.arange(min(DATASETS, len(x))) + DATASETS * number) % len(x)
+    clean, whole = x[rows], x.flatten(2).double()
     low, high = whole.amin((0, 1)), whole.amax((0, 1))
     others = whole[(rows + 1 + torch.randint(len(x) - 1, rows.shape, generator=generator)) % len(x)]
     data = _Data(whole[rows], others, high - low, generator)
@@ -367,9 +333,14 @@ class _Cell:
 
     summaries: tuple[Tensor, ...]
     parameters: tuple[Tensor, ...]
-    error: float
+    squared: Tensor  # errors of adapted summaries `(B,)`, in sampling variances; NaN where it fails
     detected: float
-    failed: int
+
+    @property
+    def error(self) -> float:
+        """The standard error of the overall error of adapted summaries."""
+        each = 1 + self.squared[~self.squared.isnan()]
+        return float(each.std(unbiased=False) / (2 * each.sum().sqrt())) if len(each) else math.nan
 
     @classmethod
     def of(cls, mds: Any, posterior: Any, pair: tuple[Tensor, Tensor], seed: int) -> "_Cell":
@@ -378,36 +349,30 @@ class _Cell:
         fitted = mds.fitted_
         function = Speaker(fitted.summarise, False).function
         usable = torch.isfinite(function(wrong)).all(1)
+        squared = torch.full(usable.shape, math.nan, dtype=torch.float64, device=wrong.device)
         if not usable.any():
             dims = fitted.summarise.dim, posterior and posterior.num_parameters
             s, theta = ((torch.full((d or 0,), math.nan).double(),) * 3 for d in dims)
-            return cls(s, theta, math.nan, math.nan, len(usable))
+            return cls(s, theta, squared, math.nan)
         clean, wrong = clean[usable], wrong[usable]
         result = mds.adapt(wrong)
         s = fitted.summarise(clean)
-        summaries, error = _compare(fitted, s.double(), result)
-        parameters = summaries if posterior is None else _query(posterior, s, result, seed)
+        *summaries, squared[usable] = _compare(fitted, s.double(), result)
+        parameters = () if posterior is None else _query(posterior, s, result, seed)
         detected = float(result.misspecified.double().mean())
-        return cls(summaries, parameters, error, detected, int((~usable).sum()))
+        return cls(tuple(summaries), parameters, squared, detected)
 
 
-def _variances(fitted: Fitted, s: Tensor) -> Tensor:
-    """Return the sampling variances `(B, d_s)` of summaries."""
+def _compare(fitted: Fitted, s: Tensor, result: Adaptation) -> tuple[Tensor, ...]:
+    """Return errors and coverage of summaries `(d_s,)`, and each dataset's squared error `(B,)`."""
     assert fitted.noise is not None
     V = fitted.noise.covariance(s).diagonal(dim1=1, dim2=2)
-    return torch.where(V > 0, V, fitted.noise.scale.square() * 1e-12)
-
-
-def _compare(fitted: Fitted, s: Tensor, result: Adaptation) -> tuple[tuple[Tensor, ...], float]:
-    """Return errors and coverage of summaries, and the standard error of the overall error."""
-    V = _variances(fitted, s)
+    V = torch.where(V > 0, V, fitted.noise.scale.square() * 1e-12)
     off = [(value.double() - s) / V.sqrt() for value in (result.s_obs, result.s_star)]
     ratio = [(1 + part.square().mean(0)).sqrt() for part in off]
     half = QUANTILE * (1 + result.excess.diagonal(dim1=1, dim2=2) / V).sqrt()
     inside = torch.special.ndtr(half - off[1]) - torch.special.ndtr(-half - off[1])
-    each = 1 + off[1].square().mean(1)
-    error = float(each.std(unbiased=False) / math.sqrt(len(each)) / (2 * each.mean().sqrt()))
-    return (*ratio, inside.mean(0)), error
+    return (*ratio, inside.mean(0), off[1].square().mean(1))
 
 
 def _query(posterior: Any, s: Tensor, result: Adaptation, seed: int) -> tuple[Tensor, ...]:
@@ -455,12 +420,16 @@ ALTERNATIVES = {
     "a kernel half as wide": Rules(width=0.5),
     "a kernel twice as wide": Rules(width=2.0),
     "a cut of 1% instead of 0.1%": Rules(cut=0.01),
-    "projecting what nothing explains": Rules(project="unexplained"),
-    "no projecting": Rules(project="never"),
+    "projecting what nothing explains": Rules(always=True),
+    "no projecting": Rules(project=False),
 }
 DEFAULT = "the default"
 WORST = 0.25  # share of the panel's cells that make the loss
 RESAMPLED = 1_000  # times, for a standard error
+UNSORTED = (
+    "expected an estimator that sorts observations, got one that searches for the minimum distance "
+    "only. Fit MinimumDistance(summary) to at least 200 simulations of at least 5 observations."
+)
 
 
 @dataclass(frozen=True)
@@ -491,62 +460,50 @@ class Choice:
 
 
 @torch.no_grad()
-def choose_rules(mds: Any, relearn: Callable[[Rules], Any]) -> tuple[Fitted, Choice]:
+def choose_rules(mds: Any, relearn: Callable[..., Any] | None) -> tuple[Fitted, Choice]:
     """Try the alternatives on contaminated held-out simulations; return what was chosen, and why.
 
     `relearn` learns the procedure anew, from the simulations of the fit, by other rules.
     """
     first: Fitted = mds.fitted_
-    assert first.procedure is not None
-    assert first.spare is not None
-    fits = {DEFAULT: first}
+    if first.procedure is None or first.spare is None or relearn is None:
+        raise ValueError(f"choose: {UNSORTED}")
+    fits, spare, trial = {DEFAULT: first}, first.spare, copy.copy(mds)
     for name, rules in ALTERNATIVES.items():
-        again = rules != replace(Rules(), project=rules.project)
-        procedure = relearn(rules) if again else replace(first.procedure, rules=rules)
-        if procedure is not None:
-            fits[name] = replace(first, procedure=procedure)
-    trial = copy.copy(mds)
+        own = replace(first.procedure, sorter=replace(first.procedure.sorter, rules=rules))
+        same = rules == Rules(project=rules.project, always=rules.always)  # nothing to learn
+        learned = own if same else relearn(rules)
+        fits |= {} if learned is None else {name: replace(first, procedure=learned)}
 
-    def squares(name: str, half: int) -> Tensor:
-        trial.fitted_ = fits[name]
-        generator = torch.Generator().manual_seed(mds.seed + 1 + half)
-        panel = _panel(spare[half::2], generator)  # half as many datasets to pick as to judge
-        return torch.stack([_squares(trial, a[:: 2 - half], b[:: 2 - half]) for a, b in panel])
+    def squared(name: str, half: int) -> Tensor:
+        trial.fitted_, generator = fits[name], torch.Generator().manual_seed(mds.seed + 1 + half)
+        panel = _panel(spare[half::2], generator)
+        few = slice(None, None, 2 - half)  # half as many to pick as to judge
+        cells = (_Cell.of(trial, None, (clean[few], wrong[few]), 0) for clean, wrong in panel)
+        return torch.stack([cell.squared.cpu() for cell in cells])
 
-    spare, clean = first.spare, {}
-    for name, trial.fitted_ in fits.items():
-        clean[name] = _clean(trial, spare)[0]
-    losses = {name: float(_loss(squares(name, 0))) for name in fits}
-    cheap = [n for n in fits if clean[n] <= max(CHEAP, clean[DEFAULT]) and n != DEFAULT]
-    picked = min(cheap, key=lambda n: losses[n], default=DEFAULT)
-    both = [squares(name, 1) for name in (DEFAULT, picked)]
-    rows = torch.stack([_rows(len(spare[1::2]), k) for k in range(len(both[0]))])
-    generator = torch.Generator().manual_seed(mds.seed)
-    drawn = torch.rand(RESAMPLED, len(spare), generator=generator).log().neg()
-    resampled = [torch.stack([_loss(part, w[rows]) for w in drawn]).log() for part in both]
-    error = float((resampled[0] - resampled[1]).std())
+    losses, cost = dict[str, float](), dict[str, float]()
+    for name in fits:
+        losses[name], cost[name] = float(_loss(squared(name, 0))), _clean(trial, spare)[0]
+    other = [n for n in fits if losses[n] != losses[DEFAULT]]  # in what it does
+    cheap = [n for n in other if cost[n] <= max(CHEAP, cost[DEFAULT])]
+    picked = min(cheap, key=losses.__getitem__, default=DEFAULT)
+    both = [squared(name, 1) for name in (DEFAULT, picked)]
+    num, (C, B) = len(spare[1::2]), both[0].shape
+    rows = (torch.arange(B) + DATASETS * torch.arange(C)[:, None]) % num  # some in several cells
+    drawn = torch.rand(RESAMPLED, num, generator=torch.Generator().manual_seed(mds.seed))
+    weights = drawn.log().neg()[:, rows]  # the Bayesian bootstrap
+    resampled = [torch.stack([_loss(part, w) for w in weights]).log() for part in both]
     judged = tuple(float(_loss(part)) for part in both)
-    lower = math.log(judged[0] / judged[1])
+    lower, error = math.log(judged[0] / judged[1]), float((resampled[0] - resampled[1]).std())
     chosen = picked if lower > ERRORS * error else DEFAULT
-    told = tuple(fits), tuple(losses.values()), tuple(clean.values())
+    told = tuple(fits), tuple(losses.values()), tuple(cost.values())
     return fits[chosen], Choice(chosen, *told, picked, judged, lower, error)
-
-
-def _squares(mds: Any, clean: Tensor, wrong: Tensor) -> Tensor:
-    """Return the mean squared error of each adapted summary `(B,)`, NaN where there is none."""
-    usable = torch.isfinite(Speaker(mds.fitted_.summarise, False).function(wrong)).all(1)
-    squared = torch.full(usable.shape, math.nan, dtype=torch.float64)
-    if usable.any():
-        s = mds.fitted_.summarise(clean[usable]).double()
-        off = (mds.adapt(wrong[usable]).s_star.double() - s).square()
-        squared[usable.cpu()] = (off / _variances(mds.fitted_, s)).mean(1).cpu()
-    return squared
 
 
 def _loss(squared: Tensor, weights: Tensor | float = 1.0) -> Tensor:
     """Return the geometric mean of the errors of the worst cells, of weighted datasets `(C, B)`."""
-    usable = torch.isfinite(squared)
-    weights = usable * torch.as_tensor(weights)
+    weights = weights * torch.isfinite(squared)
     cells = (squared.nan_to_num(0.0) * weights).sum(1) / weights.sum(1).clamp(min=1e-300)
     worst = cells.topk(math.ceil(WORST * len(cells))).values
     return (worst.log1p().mean() / 2).exp()

@@ -168,7 +168,6 @@ class Procedure:
     refill: bool  # whether the summary function fails on fewer observations
     num_obs: Annotated[int, range(1, 2**31)]  # N0, of the simulations
     limits: Limits  # what clean simulations show, beyond which a dataset is something else
-    rules: Rules = DEFAULT  # what was chosen for the simulator
 
     @classmethod
     @torch.no_grad()
@@ -206,7 +205,7 @@ class Procedure:
         speaker = Speaker.of(summarise, x)
 
         def once(b: Tensor) -> Tensor:
-            found = (sorter(seen[b], s[b], cut=cut).weights for cut in (None, STRICT))
+            found = (sorter(seen[b], s[b], cut=cut).weights for cut in (rules.cut, STRICT))
             return torch.cat([speaker.weighted(x[b], weights) for weights in found], 1)
 
         size = max(1, BLOCK_ELEMENTS // (num_obs * (num_obs + 512)))
@@ -248,7 +247,6 @@ class Procedure:
             speaker.refill,
             num_obs,
             limits,
-            rules,
         )
 
     def seen(self, x: Tensor, embedding: Embedding, summarise: Summariser) -> Tensor:
@@ -325,8 +323,8 @@ class Procedure:
 
     def unlike_simulated(self, found: Examined) -> Tensor:
         """Return whether to project: simulations have no summary like the observed one, `(B,)`."""
-        unlike = (found.statistics[:, 2] > 0) & (self.rules.project != "never")
-        return unlike | (~self.fits(found) & (self.rules.project == "unexplained"))
+        rules, unlike = self.sorter.rules, found.statistics[:, 2] > 0
+        return (unlike & rules.project) | (~self.fits(found) & rules.always)
 
 
 def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near: Tensor) -> Spoken:

@@ -29,7 +29,6 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from mindist import checks
 from mindist.detection.statistics import WIDTH, narrow_width
 from mindist.features.kernel import median_distance
 from mindist.features.residuals import Residuals, numbers, scale_of
@@ -56,12 +55,8 @@ class Rules:
     residuals: bool = True  # whether to see residuals of the model at s, or raw observations
     width: float = 1.0  # of the kernel that sorts, in widths of the default
     cut: float = CUT  # share of simulated observations below which one is out
-    project: str = "unlike"  # summaries unlike simulated ones, also "unexplained" data, or "never"
-
-    def __post_init__(self) -> None:
-        checks.choice(self.project, ("unlike", "unexplained", "never"), "project")
-        checks.number(self.width, "width", "a positive number", lambda v: v > 0)
-        checks.number(self.cut, "cut", f"a share of at most {TAIL}", lambda v: 0 < v <= TAIL)
+    project: bool = True  # whether to project summaries that are unlike simulated ones
+    always: bool = False  # whether to project data that nothing explains, too
 
 
 DEFAULT = Rules()
@@ -94,7 +89,7 @@ class Sorter:
     # sampling errors by which the data's own density has to exceed the model's, at both widths and
     # alone: as many as it takes for clean simulations to have next to no clumps
     errors: tuple[float, ...]
-    lowest: float = CUT  # share of simulated observations below which one is out
+    rules: Rules = DEFAULT  # by which it was learned
 
     @classmethod
     def of(cls, residuals: Residuals, seen: Tensor, s: Tensor, rules: Rules = DEFAULT) -> "Sorter":
@@ -137,7 +132,7 @@ class Sorter:
         rank = int(rules.cut * M * N / max(1, len(each)))
         cut = tuple(each.sort(1).values[:, rank].tolist()) or (0.0,)
         level, decay = level.double(), decay.double()
-        return cls(residuals, s, scale, points, level, decay, cut, bandwidth, errors, rules.cut)
+        return cls(residuals, s, scale, points, level, decay, cut, bandwidth, errors, rules)
 
     @cached_property
     def _unit(self) -> Tensor:
@@ -148,12 +143,10 @@ class Sorter:
         distance = torch.cdist((s / self.scale).float(), self._unit)
         return distance.topk(min(NEAR, len(self.s)), largest=False).indices
 
-    def __call__(
-        self, seen: Tensor, s: Tensor, *, clumps: bool = True, cut: float | None = None
-    ) -> Sorted:
+    def __call__(self, seen: Tensor, s: Tensor, *, clumps: bool = True, cut: float = 0) -> Sorted:
         """Sort observations `(B, N, q)` by the model at summaries `(B, d_s)`.
 
-        With `clumps` these are weighed down too; `cut` takes the place of `lowest`.
+        With `clumps` these are weighed down too; `cut` takes the place of the rule's.
         """
         rho, near = self.residuals(seen, s), self.near(s)
         points = self.points[near, :: 1 if clumps else ROUGH].flatten(1, 2)
@@ -163,7 +156,7 @@ class Sorter:
         share = _share(log_density, level, decay)
         alone = _Alone.of(rho, points)
         usual = (alone.model >= alone.model.new_tensor(self.cut)[:, None]).all(1)
-        weights = ((share > (cut or self.lowest)) & usual).float()
+        weights = ((share > (cut or self.rules.cut)) & usual).float()
         if clumps:
             kept, own = weights, _kernel(rho, rho, self.bandwidth)
             for (ratio, excess), errors in zip(

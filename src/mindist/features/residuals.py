@@ -185,13 +185,8 @@ class Residuals:
     lower: Regression | None = None  # T(s) below its diagonal, row by row; None for one coordinate
 
     @classmethod
-    def of(
-        cls, seen: Tensor, s: Tensor, num_features: int = 200, *, raw: bool = False
-    ) -> "Residuals":
-        """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`; `raw`: standardise.
-
-        Raw numbers are standardised alike at all summaries, as labels are.
-        """
+    def of(cls, seen: Tensor, s: Tensor, num_features: int = 200, raw: bool = False) -> "Residuals":
+        """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`; `raw`: as labels."""
         (_, N, q), seen = seen.shape, seen.double()
         kind, unit = _choose_transform(seen[:TRIED], s[:TRIED])
         kind = 0 * kind if raw else kind
