@@ -506,8 +506,7 @@ class MinimumDistance:
             "alpha": self.alpha,
             "seed": self.seed,
         }
-        if self.rules_ is not None:
-            config["choice"] = pack(self.rules_)[0]
+        config |= {} if self.rules_ is None else {"choice": pack(self.rules_)[0]}
         storage.write_artefact(path, "MinimumDistance", config, tensors)
 
     @classmethod

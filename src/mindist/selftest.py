@@ -14,6 +14,8 @@ infinitely many clean observations would give, s + e with e of covariance V:
 
 With a posterior the same is measured of its parameters: the mean at :math:`s^\star` against the
 mean at s, in standard deviations of the posterior at s, of which a draw stands for the truth.
+
+By the same errors rules of sorting and projecting are chosen (`Choice`).
 """
 
 import copy
@@ -46,8 +48,6 @@ ERRORS = 2.0  # standard errors beyond which two numbers differ
 SERIES = 8  # numbers of an observation of which some may drop out
 QUANTILE = 1.6448536269514722  # of a normal variable, for an interval of 90%
 FEWEST = 100  # held-out datasets, with fewer of which the numbers are rough
-
-Contaminant = Callable[["_Data"], Tensor]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _Data:
         return torch.rand(B, num, D, generator=self.generator, dtype=torch.float64).to(self.x)
 
 
-CONTAMINANTS: dict[str, Contaminant] = {
+CONTAMINANTS: dict[str, Callable[[_Data], Tensor]] = {
     "observations of other parameters": lambda d: d.others,
     "shifts by 4 sd": lambda d: d.x + 4 * d.sign * d.scale,
     "shifts by 10 sd": lambda d: d.x + 10 * d.sign * d.scale,
@@ -389,14 +389,12 @@ def _query(posterior: Any, s: Tensor, result: Adaptation, seed: int) -> tuple[Te
 
 def _clean(mds: Any, x: Tensor) -> tuple[float, Tensor]:
     """Return what clean data lose, and how many are detected, by tenths of each summary."""
-    fitted: Fitted = mds.fitted_
-    assert fitted.noise is not None
-    found = mds.detect(x)
+    noise, found = mds.fitted_.noise, mds.detect(x)
     s, strange = found.s_obs.double(), found.misspecified
     lost = torch.zeros_like(s[:, 0])
     if strange.any():
         off = mds.adapt(x[strange]).s_star.double() - s[strange]
-        V = fitted.noise.covariance(s[strange]).diagonal(dim1=1, dim2=2).clamp(min=1e-300)
+        V = noise.covariance(s[strange]).diagonal(dim1=1, dim2=2).clamp(min=1e-300)
         lost[strange] = (off.square() / V).mean(1)
     tenth = (10 * s.argsort(0).argsort(0)).div(len(s), rounding_mode="floor")
     inside = [tenth == k for k in range(10)]
@@ -424,8 +422,7 @@ ALTERNATIVES = {
     "no projecting": Rules(project=False),
 }
 DEFAULT = "the default"
-WORST = 0.25  # share of the panel's cells that make the loss
-RESAMPLED = 1_000  # times, for a standard error
+WORST, RESAMPLED = 0.25, 1_000  # share of the cells that make the loss; times, for its error
 UNSORTED = (
     "expected an estimator that sorts observations, got one that searches for the minimum distance "
     "only. Fit MinimumDistance(summary) to at least 200 simulations of at least 5 observations."
@@ -478,7 +475,7 @@ def choose_rules(mds: Any, relearn: Callable[..., Any] | None) -> tuple[Fitted, 
     def squared(name: str, half: int) -> Tensor:
         trial.fitted_, generator = fits[name], torch.Generator().manual_seed(mds.seed + 1 + half)
         panel = _panel(spare[half::2], generator)
-        few = slice(None, None, 2 - half)  # half as many to pick as to judge
+        few = slice(None, None, (4, 1)[half])  # a quarter of them is enough to pick
         cells = (_Cell.of(trial, None, (clean[few], wrong[few]), 0) for clean, wrong in panel)
         return torch.stack([cell.squared.cpu() for cell in cells])
 
@@ -489,16 +486,21 @@ def choose_rules(mds: Any, relearn: Callable[..., Any] | None) -> tuple[Fitted, 
     cheap = [n for n in other if cost[n] <= max(CHEAP, cost[DEFAULT])]
     picked = min(cheap, key=losses.__getitem__, default=DEFAULT)
     both = [squared(name, 1) for name in (DEFAULT, picked)]
-    num, (C, B) = len(spare[1::2]), both[0].shape
-    rows = (torch.arange(B) + DATASETS * torch.arange(C)[:, None]) % num  # some in several cells
-    drawn = torch.rand(RESAMPLED, num, generator=torch.Generator().manual_seed(mds.seed))
-    weights = drawn.log().neg()[:, rows]  # the Bayesian bootstrap
-    resampled = [torch.stack([_loss(part, w) for w in weights]).log() for part in both]
-    judged = tuple(float(_loss(part)) for part in both)
-    lower, error = math.log(judged[0] / judged[1]), float((resampled[0] - resampled[1]).std())
+    judged, lower, error = _judge(both, len(spare[1::2]), mds.seed)
     chosen = picked if lower > ERRORS * error else DEFAULT
     told = tuple(fits), tuple(losses.values()), tuple(cost.values())
     return fits[chosen], Choice(chosen, *told, picked, judged, lower, error)
+
+
+def _judge(both: list[Tensor], num: int, seed: int) -> tuple[tuple[float, ...], float, float]:
+    """Return two losses on cells `(C, B)` of `num` datasets, their log ratio and its error."""
+    C, B = both[0].shape
+    rows = (torch.arange(B) + DATASETS * torch.arange(C)[:, None]) % num  # some in several cells
+    drawn = torch.rand(RESAMPLED, num, generator=torch.Generator().manual_seed(seed))
+    weights = drawn.log().neg()[:, rows]  # the Bayesian bootstrap
+    resampled = [torch.stack([_loss(part, w) for w in weights]).log() for part in both]
+    a, b = (float(_loss(part)) for part in both)
+    return (a, b), math.log(a / b), float((resampled[0] - resampled[1]).std())
 
 
 def _loss(squared: Tensor, weights: Tensor | float = 1.0) -> Tensor:
