@@ -147,3 +147,16 @@ def test_what_sorts_nothing_has_nothing_to_choose():
         mds.fit(locations(500), choose=True)
     with pytest.raises(TypeError, match="choose"):
         mds.fit(locations(500), choose="all")
+
+
+def test_the_standard_error_is_that_of_a_mean():
+    """One cell, one rule without error: the log of a root mean square, by the delta method."""
+    generator = torch.Generator().manual_seed(0)
+    squared = 3 * torch.rand(1, 64, generator=generator, dtype=torch.float64)
+    losses, lower, error = selftest._judge([squared, torch.zeros(1, 64)], 1_000, 101)
+    mean = 1 + float(squared.mean())
+    assert losses == pytest.approx((math.sqrt(mean), 1.0))
+    assert lower == pytest.approx(math.log(mean) / 2)
+    # 1,000 resamples know a standard deviation to 2.2%.
+    known = float(squared.std()) / math.sqrt(64) / mean / 2
+    assert error == pytest.approx(known, rel=0.1)

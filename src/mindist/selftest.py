@@ -496,8 +496,8 @@ def _judge(both: list[Tensor], num: int, seed: int) -> tuple[tuple[float, ...], 
     """Return two losses on cells `(C, B)` of `num` datasets, their log ratio and its error."""
     C, B = both[0].shape
     rows = (torch.arange(B) + DATASETS * torch.arange(C)[:, None]) % num  # some in several cells
-    drawn = torch.rand(RESAMPLED, num, generator=torch.Generator().manual_seed(seed))
-    weights = drawn.log().neg()[:, rows]  # the Bayesian bootstrap
+    drawn = torch.rand(RESAMPLED, num, generator=torch.Generator().manual_seed(seed)).clamp(1e-9)
+    weights = drawn.log().neg()[:, rows]  # the Bayesian bootstrap; log 0 would be infinite
     resampled = [torch.stack([_loss(part, w) for w in weights]).log() for part in both]
     a, b = (float(_loss(part)) for part in both)
     return (a, b), math.log(a / b), float((resampled[0] - resampled[1]).std())
