@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mindist import MinimumDistance, selftest
+from mindist import MinimumDistance, selftest, storage
 from mindist.adaptation.sorting import CUT, Rules
 from mindist.features.residuals import Residuals
 
@@ -160,3 +160,13 @@ def test_the_standard_error_is_that_of_a_mean():
     # 1,000 resamples know a standard deviation to 2.2%.
     known = float(squared.std()) / math.sqrt(64) / mean / 2
     assert error == pytest.approx(known, rel=0.1)
+
+
+def test_a_damaged_choice_is_refused(strict, tmp_path):
+    strict.save(tmp_path / "mds")
+    config, tensors = storage.read_artefact(tmp_path / "mds", "MinimumDistance")
+    for name, value in {"lower": "much", "judged": [], "chosen": 3}.items():
+        damaged = config | {"choice": config["choice"] | {name: value}}
+        storage.write_artefact(tmp_path / "mds", "MinimumDistance", damaged, tensors)
+        with pytest.raises(ValueError, match=rf"mindist.json is damaged: 'choice.{name}' is "):
+            MinimumDistance.load(tmp_path / "mds", mean)
