@@ -9,6 +9,7 @@ of whole datasets.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -191,8 +192,10 @@ def learn(
     alpha: float,
     seed: int,
     options: Search | None,
-) -> Fitted:
+) -> tuple[Fitted, Callable[..., Procedure | None] | None]:
     """Fit the decoder while simulations are read, and calibrate on those that were kept.
+
+    Return also how to learn sorting and projection by other rules from the same simulations.
 
     `generator` draws splits, bases and samples, `seed` the bootstrap; `alpha` has to be within
     reach; with `options` of a search sorting and projection are learned too.
@@ -206,7 +209,7 @@ def learn(
         rest = rest[:MAX_NULL]
     null = _null(decoder, s, z_bar, held_out, rest, num_obs)
     wide = View(decoder, Bank.of(s, z_bar, generator), null.mean(num_obs))
-    noise = procedure = None
+    noise = procedure = relearn = None
     if options is not None:
         bootstrap = torch.Generator().manual_seed(seed)
         noise = SummaryNoise.of(summarise, x[:MAX_DATASETS], s_x[:MAX_DATASETS], s, bootstrap)
@@ -217,10 +220,12 @@ def learn(
         def project(data: Tensor) -> Tensor:
             return projections(wide, embedding.mean(data), options)
 
-        procedure = Procedure.of(embedding, summarise, noise, outlyingness, x, s_x, project)
+        relearn = partial(Procedure.of, embedding, summarise, noise, outlyingness, x, s_x, project)
+        procedure = relearn()
     spare = x[-min(SPARE, len(x) // 5, SPARE_BYTES // max(1, x[:1].nbytes)) :].clone()
     probe = x[:1].clone()
-    return Fitted(embedding, wide, null, summarise, num_obs, probe, noise, procedure, spare)
+    known = embedding, wide, null, summarise, num_obs, probe, noise, procedure, spare
+    return Fitted(*known), relearn
 
 
 def _fit(

@@ -36,8 +36,8 @@ from mindist.features.representation import REPRESENTATIONS, make_representation
 from mindist.features.stream import CHOICE_DATASETS, EmbeddedStream, read_simulations
 from mindist.fitted import Fitted, blind, blindness, learn, visible
 from mindist.protocols import Array, Decoder, DensityDecoder, StoredSimulations, Summary
-from mindist.schema import Record, moved, plain
-from mindist.selftest import SelfTest, run_selftest
+from mindist.schema import Record, moved, pack, plain
+from mindist.selftest import UNSORTED, Choice, SelfTest, choose_rules, run_selftest
 from mindist.stream import AdaptationStream
 from mindist.summarise import Summariser
 from mindist.threads import each_in_a_thread, one_thread
@@ -132,6 +132,7 @@ class MinimumDistance:
         self.seed = checks.seed(seed)
         self.device = checks.device(device)
         self.selftest_: SelfTest | None = None
+        self.rules_: Choice | None = None  # by which rules to sort and project, if it was chosen
 
     @property
     def alpha(self) -> float:
@@ -188,6 +189,7 @@ class MinimumDistance:
         seen = f"{num} number{'s' * (num > 1)} of an observation"
         if part.components.shape[0] > 1:
             seen += ", principal components of it and the size of what they leave out"
+        chosen |= {} if self.rules_ is None else {"rules": str(self.rules_)}
         return chosen | {
             "residuals": f"{seen}, its own summary among them" if part.alone else seen,
             "summary of parts": "by the summary function"
@@ -239,6 +241,7 @@ class MinimumDistance:
         s: Array | None = None,
         *,
         progress: bool = False,
+        choose: bool = False,
     ) -> "MinimumDistance":
         """Learn the decoder and the null distances from simulated datasets; return the estimator.
 
@@ -253,6 +256,8 @@ class MinimumDistance:
                 decoder needs the data.
             s: Their summaries `(M, d_s)`, if they are known already.
             progress: Whether to show progress bars.
+            choose: Whether to try other rules of sorting and projecting on contaminated
+                simulations, and to take them where they are better beyond noise. Several fits long.
         """
         # One stream for each purpose: the features do not depend on the simulations, nor the split
         # and the decoder on how the simulations were handed over.
@@ -272,10 +277,12 @@ class MinimumDistance:
             progress=progress,
         )
         options = self.search if self.sorting else None
-        self.fitted_ = learn(
+        self.fitted_, relearn = learn(
             decoder, stream, summarise, learning, alpha=self.alpha, seed=self.seed, options=options
         )
-        self.selftest_ = None
+        self.selftest_ = self.rules_ = None
+        if checks.flag(choose, "choose"):
+            self.fitted_, self.rules_ = choose_rules(self, relearn)
         if self.fitted_.procedure is not None and self.fitted_.spare is not None:
             for name in blind(visible(self.fitted_, self.fitted_.spare)):
                 checks.warn_user(blindness(name))
@@ -394,11 +401,7 @@ class MinimumDistance:
         """
         fitted = self._fitted()
         if fitted.procedure is None:
-            raise ValueError(
-                "selftest: expected an estimator that sorts observations, got one that searches "
-                "for the minimum distance only. Fit MinimumDistance(summary) to at least 200 "
-                "simulations of at least 5 observations."
-            )
+            raise ValueError(f"selftest: {UNSORTED}")
         data = fitted.spare if x is None else self._observed(x)[0]
         if data is None or len(data) < 2:
             then = "Simulations are not saved with an estimator: simulate some, and pass x=."
@@ -475,6 +478,7 @@ class MinimumDistance:
             "alpha": self.alpha,
             "seed": self.seed,
         }
+        config |= {} if self.rules_ is None else {"choice": pack(self.rules_)[0]}
         storage.write_artefact(path, "MinimumDistance", config, tensors)
 
     @classmethod
@@ -514,6 +518,7 @@ class MinimumDistance:
                 **{key: record.get(key) for key in ("bandwidth", "frequencies", "alpha", "seed")},
             )
         mds.fitted_ = fitted
+        mds.rules_ = record.part("choice").read(Choice) if "choice" in record else None
         return mds.to(device)
 
     def to(self, device: str | torch.device) -> "MinimumDistance":
@@ -536,6 +541,7 @@ class MinimumDistance:
         if hasattr(self, "fitted_"):
             num, shape = self.fitted_.num_obs, tuple(self.event_shape)
             state = f"fitted to datasets of {num} observations of shape {shape}"
+            state += "" if self.rules_ is None else f", rules: {self.rules_.chosen}"
         decoder, solver = type(self.decoder).__name__, self.search.solver
         return f"MinimumDistance({decoder=!s}, {solver=}, alpha={self.alpha}, {state})"
 

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from mindist.adaptation.calibration import Calibration, SummaryNoise, moved_by, spread_of
-from mindist.adaptation.sorting import CUT, STRICT, Sorter
+from mindist.adaptation.sorting import DEFAULT, STRICT, Rules, Sorter
 from mindist.adaptation.speaking import LEAST_SHARE, FixedPoints, Further, Speaker, Spoken
 from mindist.detection import CombinedTest, Misfit, SummaryOutlyingness
 from mindist.detection.statistics import all_of, mean_of
@@ -180,6 +180,7 @@ class Procedure:
         x: Tensor,
         s: Tensor,
         project: Callable[[Tensor], Tensor],
+        rules: Rules = DEFAULT,
     ) -> "Procedure | None":
         """Learn from a sample of simulated datasets `(M, N, *event)` with summaries `(M, d_s)`.
 
@@ -196,15 +197,15 @@ class Procedure:
         # The null was not seen by what judges it: in many dimensions residuals of simulations that
         # were learned from are smaller than those of others.
         first, null, last = slice(num), slice(num, None), slice(num, num + CALIBRATED)
-        residuals = Residuals.of(seen[first], s[first])
+        residuals = Residuals.of(seen[first], s[first], raw=not rules.residuals)
         seen = residuals.straight(seen)
-        sorter = Sorter.of(residuals, seen[first], s[first])
+        sorter = Sorter.of(residuals, seen[first], s[first], rules)
         misfit, own = Misfit.of(residuals(seen[first], s[first]), s[first])
         usual = float(mean_of(own).exp().quantile(PASSES))
         speaker = Speaker.of(summarise, x)
 
         def once(b: Tensor) -> Tensor:
-            found = (sorter(seen[b], s[b], cut=cut).weights for cut in (CUT, STRICT))
+            found = (sorter(seen[b], s[b], cut=cut).weights for cut in (rules.cut, STRICT))
             return torch.cat([speaker.weighted(x[b], weights) for weights in found], 1)
 
         size = max(1, BLOCK_ELEMENTS // (num_obs * (num_obs + 512)))
@@ -321,8 +322,9 @@ class Procedure:
         return likely & some & (self.outlyingness(spoken.s) <= self.limits.unlike)
 
     def unlike_simulated(self, found: Examined) -> Tensor:
-        """Return whether simulations have no summary like the observed one, `(B,)`."""
-        return found.statistics[:, 2] > 0
+        """Return whether to project: simulations have no summary like the observed one, `(B,)`."""
+        rules, unlike = self.sorter.rules, found.statistics[:, 2] > 0
+        return (unlike & rules.project) | (~self.fits(found) & rules.always)
 
 
 def _whole_way(points: FixedPoints, x: Tensor, seen: Tensor, s_obs: Tensor, near: Tensor) -> Spoken:

@@ -48,6 +48,20 @@ FAR = -80.0  # the least log of a kernel value: below -87 an exponential takes t
 MOST_ALONE = 24  # numbers of a residual that are looked at one by one
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What may be chosen for a simulator (`mindist.selftest.choose_rules`)."""
+
+    residuals: bool = True  # whether to see residuals of the model at s, or raw observations
+    width: float = 1.0  # of the kernel that sorts, in widths of the default
+    cut: float = CUT  # share of simulated observations below which one is out
+    project: bool = True  # whether to project summaries that are unlike simulated ones
+    always: bool = False  # whether to project data that nothing explains, too
+
+
+DEFAULT = Rules()
+
+
 class Sorted(NamedTuple):
     """What the model at a summary says of the observations of B datasets."""
 
@@ -75,9 +89,10 @@ class Sorter:
     # sampling errors by which the data's own density has to exceed the model's, at both widths and
     # alone: as many as it takes for clean simulations to have next to no clumps
     errors: tuple[float, ...]
+    rules: Rules = DEFAULT  # by which it was learned
 
     @classmethod
-    def of(cls, residuals: Residuals, seen: Tensor, s: Tensor) -> "Sorter":
+    def of(cls, residuals: Residuals, seen: Tensor, s: Tensor, rules: Rules = DEFAULT) -> "Sorter":
         """From simulated datasets, as residuals see them `(M, N, q)`, and their summaries."""
         generator, s = torch.Generator().manual_seed(0), s.double()
         rho, (M, N, q) = residuals(seen, s), seen.shape
@@ -85,7 +100,7 @@ class Sorter:
         near = torch.cdist(s / scale, s / scale).fill_diagonal_(math.inf)
         order = near.topk(min(M - 1, max(NEAR, -(-TAIL_POINTS // N))), largest=False).indices
         first = rho[:, :POINTS]
-        bandwidth = narrow_width(median_distance(rho, generator) or 1.0, q)
+        bandwidth = rules.width * narrow_width(median_distance(rho, generator) or 1.0, q)
         density = [
             _kernel(rows, first[idx[:, :NEAR]].flatten(1, 2), bandwidth).mean(-1)
             for rows, idx in zip(rho.split(16), order.split(16), strict=True)
@@ -95,7 +110,7 @@ class Sorter:
         lowest = max(2, int(TAIL * pool.shape[1]))
         level = pool[:, lowest]
         decay = (level[:, None] - pool[:, :lowest]).mean(1).clamp(min=1e-3)
-        kept = _share(log_density, level[:, None], decay[:, None]) > CUT
+        kept = _share(log_density, level[:, None], decay[:, None]) > rules.cut
         shuffled = torch.rand(kept.shape, generator=generator).to(s.device) + (~kept).float()
         chosen = shuffled.argsort(1)[:, :POINTS]
         points = rho.gather(1, chosen[..., None].expand(-1, -1, q))
@@ -114,10 +129,10 @@ class Sorter:
         most = (torch.cat(part).double().quantile(CLUMPS) for part in zip(*excesses, strict=True))
         errors = tuple(max(ERRORS, float(value)) for value in most)
         each = torch.cat(densities, 1)  # (V, M N)
-        rank = int(CUT * M * N / max(1, len(each)))
+        rank = int(rules.cut * M * N / max(1, len(each)))
         cut = tuple(each.sort(1).values[:, rank].tolist()) or (0.0,)
         level, decay = level.double(), decay.double()
-        return cls(residuals, s, scale, points, level, decay, cut, bandwidth, errors)
+        return cls(residuals, s, scale, points, level, decay, cut, bandwidth, errors, rules)
 
     @cached_property
     def _unit(self) -> Tensor:
@@ -128,11 +143,10 @@ class Sorter:
         distance = torch.cdist((s / self.scale).float(), self._unit)
         return distance.topk(min(NEAR, len(self.s)), largest=False).indices
 
-    def __call__(self, seen: Tensor, s: Tensor, *, clumps: bool = True, cut: float = CUT) -> Sorted:
+    def __call__(self, seen: Tensor, s: Tensor, *, clumps: bool = True, cut: float = 0) -> Sorted:
         """Sort observations `(B, N, q)` by the model at summaries `(B, d_s)`.
 
-        With `clumps` these are weighed down too; `cut` is the share of simulated observations below
-        which one is out.
+        With `clumps` these are weighed down too; `cut` takes the place of the rule's.
         """
         rho, near = self.residuals(seen, s), self.near(s)
         points = self.points[near, :: 1 if clumps else ROUGH].flatten(1, 2)
@@ -142,7 +156,7 @@ class Sorter:
         share = _share(log_density, level, decay)
         alone = _Alone.of(rho, points)
         usual = (alone.model >= alone.model.new_tensor(self.cut)[:, None]).all(1)
-        weights = ((share > cut) & usual).float()
+        weights = ((share > (cut or self.rules.cut)) & usual).float()
         if clumps:
             kept, own = weights, _kernel(rho, rho, self.bandwidth)
             for (ratio, excess), errors in zip(

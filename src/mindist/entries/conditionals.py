@@ -189,7 +189,7 @@ class Factors(Swept):
     def move(self, delta: Tensor) -> Tensor:
         """Regress on the believed entries."""
         weights = (self.kept / self.psi)[:, None]
-        along = (weights * delta) @ self.V @ self.C @ self.V.T
+        along: Tensor = (weights * delta) @ self.V @ self.C @ self.V.T
         return along + weights * self.psi0[:, None] * (delta - along)
 
 

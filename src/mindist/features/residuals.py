@@ -171,10 +171,11 @@ class Residuals:
     lower: Regression | None = None  # T(s) below its diagonal, row by row; None for one coordinate
 
     @classmethod
-    def of(cls, seen: Tensor, s: Tensor, num_features: int = 200) -> "Residuals":
-        """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`."""
+    def of(cls, seen: Tensor, s: Tensor, num_features: int = 200, raw: bool = False) -> "Residuals":
+        """Learn from simulated datasets `(M, N, q)` with summaries `(M, d_s)`; `raw`: as labels."""
         (_, N, q), seen = seen.shape, seen.double()
         kind, unit = _choose_transform(seen[:TRIED], s[:TRIED])
+        kind = 0 * kind if raw else kind
         seen = _transformed(seen, kind, unit)
         mean = seen.mean(1)
         centred = seen - mean[:, None]
@@ -183,7 +184,7 @@ class Residuals:
         floor = RIDGE * variance.mean(0) * 1e-3 + torch.finfo(seen.dtype).tiny
         few = seen.flatten(0, 1)[:TRIED].T  # numbers that take a few values only are labels
         labels = torch.tensor([len(one.unique()) <= LABELS for one in few], device=seen.device)
-        T = _unit_lower(S, N, floor)
+        T, labels = _unit_lower(S, N, floor), labels | raw
         T[:, labels] = torch.eye(q, dtype=T.dtype, device=T.device)[labels]
         D = (T @ S @ T.mT).diagonal(dim1=1, dim2=2)
         mean, log_D = (torch.where(labels, p.mean(0), p) for p in (mean, (D + floor).log()))
