@@ -25,7 +25,7 @@ from typer.core import TyperGroup
 import mindist
 from mindist.cli import errors, options, output
 from mindist.cli.errors import UsageError, extra
-from mindist.cli.options import load, load_posterior, load_user_code, need_summary
+from mindist.cli.options import load, load_posterior, load_user_code, need_summary, refuse
 from mindist.cli.output import MAX_LISTED, TABLES, bar, number, on_terminal, say, tell, waiting
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
@@ -159,9 +159,12 @@ ALPHA, SEED = f"{options.LEVEL}0.05 by default.", f"{options.RANDOM}; else as of
 ESTIMATOR = "One of sbi's: nsf, maf, mdn, zuko_nsf, ..."
 SELFTESTED = "Test it on contaminated simulations; say what it mends."
 EPOCHS = "At most; else until it no longer improves."
+ENTRYWISE = "For one vector per object: the summaries of a bank, or a file of simulated vectors."
+GROUPS = "Entries that fail together: auto, or the group of each entry, as 0,0,1,..."
 EMBEDDING = ("bandwidth", "representation", "num_features", "frequencies", "seed")
 
 
+@options.takes(options.IN_FILE)
 def fit(
     bank: options.BankFolder,
     out: Annotated[Path, Option(help="Folder of the fitted estimator.")],
@@ -172,9 +175,19 @@ def fit(
     alpha: Annotated[float | None, Option(min=0, max=1, help=ALPHA)] = None,
     seed: Annotated[int | None, Option(min=0, help=SEED)] = None,
     selftest: Annotated[bool, Option("--selftest", help=SELFTESTED)] = False,
+    entrywise: Annotated[bool, Option("--entrywise", help=ENTRYWISE)] = False,
+    groups: Annotated[str | None, Option(metavar="GROUPS", help=GROUPS)] = None,
     json: options.Json = False,
+    **told: Any,
 ) -> None:
-    """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
+    """Fit an estimator to simulations: it can then check any data."""
+    if entrywise:
+        of_datasets: Any = {"bandwidth": bandwidth, "representation": representation}
+        of_datasets |= {"summary": summary, "preset": preset == "paper", "selftest": selftest}
+        refuse("with --entrywise", **of_datasets)
+        fit_entrywise(bank, out, groups, {"alpha": alpha, "seed": seed}, json, told)
+        return
+    refuse("without --entrywise", groups=groups, **told)
     with waiting("Opening the bank"), extra("bank"):
         simulations = options.open_bank(bank)
     known = simulations.config.get("functions", {}).get("summary")  # its file is not known
@@ -217,6 +230,36 @@ def fit(
     tell("fit", words, json, out=out, **sizes, **level, **kernel, seconds=seconds, **tested)
 
 
+def fit_entrywise(
+    path: Path, out: Path, groups: str | None, given: Any, json: bool, told: Any
+) -> None:
+    """Fit to vectors: the summaries of a bank, or what a file holds."""
+    import torch
+
+    begin = time.monotonic()
+    if path.is_file() or path.suffix == ".zarr":
+        x = options.read_data(path, **told, missing="keep").stack()
+    else:
+        refuse("with a bank", **told)
+        bank = options.open_bank(path)
+        x = torch.as_tensor(bank.s[:][bank.valid[:]])
+    own: Any = {name: value for name, value in given.items() if value is not None}
+    if groups is not None and groups != "auto":
+        try:
+            own["groups"] = torch.tensor([int(g) for g in options.split(groups)]).view(x.shape[1:])
+        except (ValueError, RuntimeError):
+            said = f"'auto', or {x[0].numel()} numbers separated by commas, one for each entry"
+            raise UsageError(f"--groups: expected {said}, got {groups!r}.") from None
+    entries = mindist.Entrywise(**{"groups": groups} | own)
+    with waiting("Fitting"):
+        entries.fit(x).save(out)
+    options.write_note(out, bank=str(path))
+    seconds, num, shape = time.monotonic() - begin, len(x), tuple(entries.event_shape)
+    words = f"Fitted to {num:,} vectors of shape {shape}. It is in {out} ({seconds:.0f} s)."
+    sizes = {"vectors": num, "event_shape": shape, "alpha": entries.alpha, "seed": entries.seed}
+    tell("fit", words, json, out=out, **sizes, seconds=seconds)
+
+
 def train(
     bank: options.BankFolder,
     out: Annotated[Path, Option(help="Folder of the posterior.")],
@@ -254,31 +297,25 @@ def train(
 
 
 SUMMARIES = ("s_obs", "s_star")
+VECTORS = ("vector", "outliers", "missing", "status")
 ADAPTED = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
 FORCE = "Adapt every dataset, misspecified or not."
 OUT = "Table of datasets: .csv or .parquet; a row for each."
 OBSERVATIONS = "Table of observations: .csv or .parquet; weight and outlier score."
 
 
+@options.takes(options.OBSERVED)
 def check(
-    mds: options.MdsFolder,
-    data: options.DataFile,
-    summary: options.Summary = None,
-    columns: options.Columns = None,
-    dataset_column: options.DatasetColumn = None,
-    key: options.Key = None,
-    missing: options.MissingValues = "error",
-    alpha: options.Alpha = None,
-    json: options.Json = False,
+    mds: options.MdsFolder, data: options.DataFile, json: options.Json = False, **told: Any
 ) -> None:
     """Test observed data against the simulations. Status 0: none misspecified; 3: some are."""
-    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
+    estimator, observed = load(mds, data, **told)
     by_index: dict[int, dict[str, Any]] = {}
     with bar(len(observed), "Checking") as shown:
         for batch in observed.batches():
             detection = estimator.detect(batch.x)
             for row, index in enumerate(batch.index):
-                name, n_obs = observed.names[index], batch.x.shape[1]
+                name, n_obs = observed.names[index], observed.lengths[index]
                 by_index[index] = output.detection_values(name, n_obs, detection[row])
             shown.update(len(batch.index))
     rows = [by_index[index] for index in sorted(by_index)]
@@ -286,46 +323,49 @@ def check(
     if json:
         output.print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
     else:
-        output.print_verdicts(rows, estimator.alpha)
+        output.print_verdicts(rows, estimator.alpha, _what(observed))
     if found:
         raise typer.Exit(errors.MISSPECIFIED)
 
 
+def _what(observed: Any) -> str:
+    return "vector" if observed.vectors else "dataset"
+
+
+@options.takes(options.OBSERVED)
 def adapt(
     mds: options.MdsFolder,
     data: options.DataFile,
-    summary: options.Summary = None,
-    columns: options.Columns = None,
-    dataset_column: options.DatasetColumn = None,
-    key: options.Key = None,
-    missing: options.MissingValues = "error",
-    alpha: options.Alpha = None,
     force: Annotated[bool, Option("--force", help=FORCE)] = False,
     out: Annotated[Path | None, Option(help=OUT)] = None,
     observations: Annotated[Path | None, Option(help=OBSERVATIONS)] = None,
     seed: Annotated[int | None, Option(help="Of the search; else as fitted.", min=0)] = None,
     json: options.Json = False,
+    **told: Any,
 ) -> None:
-    """Find the summaries with which to query a posterior, and which observations are wrong."""
+    """Find which observations, or entries of a vector, are wrong; what to ask a posterior at."""
     output.check_suffix(out, "--out", TABLES)
     output.check_suffix(observations, "--observations", TABLES)
-    told = (summary, columns, dataset_column, key, missing, alpha)
-    estimator, observed = load(mds, data, *told, seed=seed)
-    stream = estimator.adapt_stream(observed, force=force)
+    estimator, observed = load(mds, data, **told, seed=seed, force=force)
+    stream: Any = _completions(estimator, observed)
+    if not observed.vectors:
+        stream = estimator.adapt_stream(observed, force=force)
     rows: dict[int, dict[str, Any]] = {}
     columns_of: dict[str, list[Any]] = {}  # the table of observations, where it was asked for
     with bar(len(observed), "Adapting") as shown:
         for index, result in stream:
             name, n_obs = observed.names[index], observed.lengths[index]
             rows[index] = output.adaptation_values(name, n_obs, result)
-            weights, scores = result.weights.tolist(), result.outlier_score.tolist()
-            which = {"dataset": [name] * n_obs, "observation": range(n_obs), "weight": weights}
-            which |= {"outlier_score": scores, "outlier": result.outliers.tolist()}
+            which = {"dataset": [name] * n_obs} | output.parts_of(result)
             for key, column in which.items() if observations is not None else ():
                 columns_of.setdefault(key, []).extend(column)
             shown.update()
-    failed = [failure for failure in stream.report.failures if failure.index not in rows]
-    failures = [{"dataset": observed.names[f.index], "message": f.message} for f in failed]
+    failed = () if observed.vectors else stream.report.failures
+    failures = [
+        {"dataset": observed.names[f.index], "message": f.message}
+        for f in failed
+        if f.index not in rows
+    ]
     found = list(rows.values())
     if out is not None:
         output.write_table(out, [_flat(row) for row in found])
@@ -336,17 +376,15 @@ def adapt(
         output.print_json("adapt", alpha=estimator.alpha, **said)
     else:
         if found:
-            output.print_verdicts(found, estimator.alpha)
+            output.print_verdicts(found, estimator.alpha, _what(observed))
         if len(found) == 1:
-            _print_one(found[0])
-        cells = []
-        for row in (row for row in found if row["adapted"] and len(found) > 1):
-            summaries = (f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES)
-            counts = (number(row["epsilon"]), str(len(row["outliers"])))
-            cells.append((str(row["dataset"]), *counts, *summaries))
-        if cells:
-            title = f", the first {MAX_LISTED}" if len(cells) > MAX_LISTED else ""
-            output.print_table(ADAPTED, cells[:MAX_LISTED], f"Adapted{title}:")
+            _print_one(found[0], result)
+        many = [row for row in found if row["adapted"]] if len(found) > 1 else []
+        if many:
+            title = f", the first {MAX_LISTED}" if len(many) > MAX_LISTED else ""
+            names = VECTORS if observed.vectors else ADAPTED
+            cells = [_adapted(row) for row in many[:MAX_LISTED]]
+            output.print_table(names, cells, f"Adapted{title}:")
         for failure in failures:
             say(f"Error: dataset {failure['dataset']}: {failure['message']}")
         for path in filter(None, (out, observations)):
@@ -355,29 +393,55 @@ def adapt(
         raise typer.Exit(errors.FAILURE)
 
 
+def _completions(estimator: Any, observed: Any) -> Any:
+    for batch in observed.batches():
+        yield from zip(batch.index, estimator.adapt(batch.x), strict=True)
+
+
+def _adapted(row: dict[str, Any]) -> tuple[str, ...]:
+    name, outliers = str(row["dataset"]), str(len(row["outliers"]))
+    if "s_star" not in row:
+        return name, outliers, str(len(row["missing"])), row["status"]
+    summaries = (f"[{', '.join(map(number, row[key]))}]" for key in SUMMARIES)
+    return name, number(row["epsilon"]), outliers, *summaries
+
+
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with a column for each number of a summary, and how many outliers there are."""
-    flat = {key: value for key, value in row.items() if key not in SUMMARIES}
-    flat["outliers"] = len(row["outliers"])
-    return flat | {f"{name}_{i}": v for name in SUMMARIES for i, v in enumerate(row[name])}
+    """Return a row with a column for each number of a list, and how many outliers there are."""
+    wide = [name for name in (*SUMMARIES, *output.COMPLETED) if name in row]
+    counts = {name: len(row[name]) for name in ("outliers", "missing") if name in row}
+    flat = {key: value for key, value in row.items() if key not in wide} | counts
+    return flat | {f"{name}_{i}": v for name in wide for i, v in enumerate(row[name])}
 
 
-def _print_one(values: dict[str, Any]) -> None:
+def _print_one(values: dict[str, Any], result: Any) -> None:
     """Say what was done about one dataset, with observations counted from 0 as in Python."""
     print(f"{values['message'][:1].upper()}{values['message'][1:]}.")
-    pairs = zip(values["s_obs"], values["s_star"], strict=True)
-    rows = [(f"s_{i}", number(a), number(b)) for i, (a, b) in enumerate(pairs)]
-    rows.append(("distance", number(values["distance_obs"]), number(values["distance_star"])))
-    output.print_table(("", "observed", "used"), rows)
-    if values["adapted"]:
+    if "s_star" in values:
+        pairs = zip(values["s_obs"], values["s_star"], strict=True)
+        rows = [[f"s_{i}", number(a), number(b)] for i, (a, b) in enumerate(pairs)]
+        rows.append(["distance", number(values["distance_obs"]), number(values["distance_star"])])
+        output.print_table(("", "observed", "used"), rows)
+        total, what = values["n_obs"], "observations"
+    else:
+        total, what = values["n_entries"], "entries"
+        odd = (result.outliers | result.missing).flatten()
+        parts = list(zip(*output.parts_of(result).values(), strict=True))
+        rows = [[str(e), *map(number, numbers)] for e, *numbers, _, _ in parts]
+        chosen = [row for row, shown in zip(rows, odd.tolist(), strict=True) if shown]
+        if chosen:
+            names = ("entry", "observed", "predicted", "spread", "outlier score")
+            output.print_table(names, chosen[:MAX_LISTED])
+    if values["adapted"] and "epsilon" in values:
         epsilon, error = number(values["epsilon"]), number(values["epsilon_error"])
         print(f"Contaminated share: {epsilon} (standard error {error}).")
-    outliers, n_obs = values["outliers"], values["n_obs"]
-    if not outliers:
-        print(f"None of the {n_obs} observations is an outlier.")
-        return
-    listed = ", ".join(map(str, outliers[:MAX_LISTED])) + (", ..." if outliers[MAX_LISTED:] else "")
-    print(f"Outliers: {len(outliers)} of {n_obs} observations, counted from 0: {listed}.")
+    for name in ("outliers", "missing"):
+        if not (found := values.get(name)):
+            continue
+        listed = ", ".join(map(str, found[:MAX_LISTED])) + (", ..." if found[MAX_LISTED:] else "")
+        print(f"{name.capitalize()}: {len(found)} of {total} {what}, counted from 0: {listed}.")
+    if not values["outliers"]:
+        print(f"None of the {total} {what} is an outlier.")
 
 
 NETCDF, NUMPY = ".nc", ".npy"
@@ -387,27 +451,20 @@ STATISTICS = ("mean", "sd", "q05", "q50", "q95")
 DRAWN = "File of samples: .nc (ArviZ), .csv, .parquet or .npy."
 
 
+@options.takes(options.ASKED | options.OBSERVED)
 def sample(
     mds: options.MdsFolder,
     data: options.DataFile,
-    posterior: options.Posterior = None,
-    summary: options.Summary = None,
-    prior: options.Prior = None,
-    trust: options.Trust = False,
     num: Annotated[int, Option(help="Samples for each dataset.", min=1)] = 1_000,
-    names: options.ThetaNames = None,
-    columns: options.Columns = None,
-    dataset_column: options.DatasetColumn = None,
-    key: options.Key = None,
-    missing: options.MissingValues = "error",
-    alpha: options.Alpha = None,
     out: Annotated[Path | None, Option(help=DRAWN)] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
+    **told: Any,
 ) -> None:
-    """Draw from the robust posterior: at the observed summary, or the adapted one if need be."""
+    """Draw from the robust posterior: given the data as observed, or as adapted if need be."""
     output.check_suffix(out, "--out", FORMATS)
-    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
+    posterior, prior, trust, names = (told.pop(name) for name in options.ASKED)
+    estimator, observed = load(mds, data, **told)
     with waiting("Loading the posterior"):
         import numpy as np
 
@@ -437,21 +494,29 @@ def sample(
         table = dict(zip(labels, np.concatenate(drawn).astype(float).T, strict=True))
         which = np.repeat(observed.names, [len(samples) for samples in drawn])
         output.write_table(out, {"dataset": which} | table if len(drawn) > 1 else table)
+    each = (observed.names, observed.lengths, observed, drawn)
     rows = [
-        output.adaptation_values(name, len(x), robust.adapt(x))  # which it has remembered
+        output.adaptation_values(name, size, robust.adapt(x))  # which it has remembered
         | {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
-        for name, x, samples in zip(observed.names, observed, drawn, strict=True)
+        for name, size, x, samples in zip(*each, strict=True)
     ]
     if json:
         values = {"parameters": labels, "out": out, "datasets": rows}
         output.print_json("sample", alpha=estimator.alpha, **values)
         return
-    output.print_verdicts(rows, estimator.alpha)
+    output.print_verdicts(rows, estimator.alpha, _what(observed))
     listed = [row for row in rows if row["posterior"]][:MAX_LISTED]
+    one, some = "at the adapted summary", "at an adapted summary"
+    if observed.vectors:
+        one = some = "averaged over completed vectors"
     if len(rows) == 1:
-        moved = "adapted" if rows[0]["adapted"] else "observed"
+        how = (
+            one
+            if rows[0]["adapted"]
+            else f"at the observed {'vector' if observed.vectors else 'summary'}"
+        )
         cells = [[p["name"], *(number(p[key]) for key in STATISTICS)] for p in rows[0]["posterior"]]
-        title = f"Posterior at the {moved} summary, {rows[0]['num_samples']:,} samples:"
+        title = f"Posterior {how}, {rows[0]['num_samples']:,} samples:"
         output.print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title)
     elif listed:
         cells = []
@@ -459,9 +524,10 @@ def sample(
             means = (f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"])
             cells.append([str(row["dataset"]), *means])
         few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
-        adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} at an adapted summary"
+        adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} {some}"
         title = f"Posterior means and standard deviations{few}, {adapted}:"
-        output.print_table(("dataset", *(p["name"] for p in listed[0]["posterior"])), cells, title)
+        columns = (_what(observed), *(p["name"] for p in listed[0]["posterior"]))
+        output.print_table(columns, cells, title)
     if out is not None:
         print(f"Written: {out}")
 
@@ -480,39 +546,35 @@ def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
 PREDICTIVE = "The simulator, for a posterior-predictive check."
 
 
+@options.takes(options.ASKED | options.OBSERVED)
 def report(
     mds: options.MdsFolder,
     data: options.DataFile,
     out: Annotated[Path, Option(help="The page, a file that ends in .html.")],
-    summary: options.Summary = None,
-    posterior: options.Posterior = None,
-    prior: options.Prior = None,
-    trust: options.Trust = False,
     simulator: Annotated[str | None, Option(metavar=options.NAME, help=PREDICTIVE)] = None,
-    names: options.ThetaNames = None,
-    columns: options.Columns = None,
-    dataset_column: options.DatasetColumn = None,
-    key: options.Key = None,
-    missing: options.MissingValues = "error",
     dataset: Annotated[str | None, Option(help="Which dataset, where there are several.")] = None,
-    alpha: options.Alpha = None,
     seed: options.Seed = 0,
     json: options.Json = False,
+    **told: Any,
 ) -> None:
     """Write one self-contained HTML page about a dataset: what is wrong, and what follows."""
     output.check_suffix(out, "--out", (".html",))
-    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
+    posterior, prior, trust, names = (told.pop(name) for name in options.ASKED)
+    estimator, observed = load(mds, data, **told, simulator=simulator)
     known = [str(name) for name in observed.names]
     shown = ", ".join(known[:20]) + (", ..." if known[20:] else "")
     if dataset is None and len(known) > 1:
-        raise UsageError(f"A report is about one dataset. Name it with --dataset: {shown}.")
+        raise UsageError(
+            f"A report is about one {_what(observed)}. Name it with --dataset: {shown}."
+        )
     if dataset not in (None, *known):
         raise UsageError(f"--dataset: there is no {dataset!r}. There are {shown}.")
     name = observed.names[0 if dataset is None else known.index(dataset)]
     x = observed[name]
-    # as `adapt` calls them, and its tables
-    labels = [f"s_{i}" for i in range(estimator.fitted_.wide.bank.s.shape[1])]
-    given: dict[str, Any] = {"x": x, "seed": seed, "summary_names": labels}
+    given: dict[str, Any] = {"x": x, "seed": seed}
+    if not observed.vectors:  # as `adapt` calls them, and its tables
+        num = estimator.fitted_.wide.bank.s.shape[1]
+        given["summary_names"] = [f"s_{i}" for i in range(num)]
     if posterior is not None:
         given["posterior"] = load_posterior(posterior, prior, trust=trust)
     if simulator is not None:
@@ -524,11 +586,11 @@ def report(
     with waiting("Writing the report"):
         result = estimator.adapt(x)
         write_report(out, result=result, mds=estimator, **given)
-    values = output.adaptation_values(name, len(x), result)
+    values = output.adaptation_values(name, x.numel() if observed.vectors else len(x), result)
     if json:
         output.print_json("report", out=out, alpha=estimator.alpha, datasets=[values])
     else:
-        output.print_verdicts([values], estimator.alpha)
+        output.print_verdicts([values], estimator.alpha, _what(observed))
         print(f"Written: {out}")
 
 
