@@ -200,6 +200,9 @@ def write_report(
         True
     """
     start, path, vector = time.monotonic(), Path(path), isinstance(result, Completion)
+    if not isinstance(given := cast(Any, result), Adaptation | Completion):
+        then, got = "Make one with mds.adapt(x_obs).", type(given).__name__
+        raise checks.wrong("result", "an Adaptation or a Completion", got, then, TypeError)
     known: Any = posterior.mds if mds is None and isinstance(posterior, RobustPosterior) else mds
     need: Any = Entrywise if vector else MinimumDistance
     if not isinstance(known, need) and not (vector and known is posterior is None):
@@ -211,9 +214,6 @@ def write_report(
         raise checks.wrong("mds", expected, f"{type(known).__name__}; {own}", kind=TypeError)
     if posterior is not None and not isinstance(posterior, RobustPosterior):
         posterior = RobustPosterior(posterior, known)
-    if not isinstance(given := cast(Any, result), Adaptation | Completion):
-        then, got = "Make one with mds.adapt(x_obs).", type(given).__name__
-        raise checks.wrong("result", "an Adaptation or a Completion", got, then, TypeError)
     if vector and simulator is not None:
         raise checks.wrong("simulator", "None for one vector", type(simulator).__name__)
     num, seed = checks.positive(num_samples, "num_samples"), checks.seed(seed)
