@@ -6,7 +6,7 @@ May import: everything, but within the functions of commands, so that `mindist -
 import sys
 import time
 from collections import Counter
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -146,10 +146,9 @@ def simulate(
 
 def number_or_word(text: str) -> float | str:
     """Return a bandwidth: a number, or a rule in words such as `0.5 median`."""
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        return text
+    return text
 
 
 MAX_EPOCHS = 2**31 - 1
@@ -185,8 +184,7 @@ def fit(
         of_datasets: Any = {"bandwidth": bandwidth, "representation": representation}
         of_datasets |= {"summary": summary, "preset": preset == "paper", "selftest": selftest}
         refuse("with --entrywise", **of_datasets)
-        fit_entrywise(bank, out, groups, {"alpha": alpha, "seed": seed}, json, told)
-        return
+        return fit_entrywise(bank, out, groups, {"alpha": alpha, "seed": seed}, json, told)
     refuse("without --entrywise", groups=groups, **told)
     with waiting("Opening the bank"), extra("bank"):
         simulations = options.open_bank(bank)
@@ -230,34 +228,32 @@ def fit(
     tell("fit", words, json, out=out, **sizes, **level, **kernel, seconds=seconds, **tested)
 
 
-def fit_entrywise(
-    path: Path, out: Path, groups: str | None, given: Any, json: bool, told: Any
-) -> None:
+def fit_entrywise(path: Path, out: Path, groups: Any, given: Any, json: bool, told: Any) -> None:
     """Fit to vectors: the summaries of a bank, or what a file holds."""
-    import torch
+    import numpy as np
 
     begin = time.monotonic()
     if path.is_file() or path.suffix == ".zarr":
-        x = options.read_data(path, **told, missing="keep").stack()
+        x = np.asarray(options.read_data(path, **told, missing="keep").stack())
     else:
         refuse("with a bank", **told)
         bank = options.open_bank(path)
-        x = torch.as_tensor(bank.s[:][bank.valid[:]])
-    own: Any = {name: value for name, value in given.items() if value is not None}
-    if groups is not None and groups != "auto":
+        x = bank.s[:][bank.valid[:]]
+    if groups not in (None, "auto"):
         try:
-            own["groups"] = torch.tensor([int(g) for g in options.split(groups)]).view(x.shape[1:])
-        except (ValueError, RuntimeError):
-            said = f"'auto', or {x[0].numel()} numbers separated by commas, one for each entry"
+            groups = np.array(options.split(groups), dtype=int).reshape(x.shape[1:])
+        except ValueError:
+            said = f"'auto', or {x[0].size} numbers separated by commas, one for each entry"
             raise UsageError(f"--groups: expected {said}, got {groups!r}.") from None
-    entries = mindist.Entrywise(**{"groups": groups} | own)
+    own = {name: value for name, value in given.items() if value is not None}
     with waiting("Fitting"):
-        entries.fit(x).save(out)
+        entries = mindist.Entrywise(groups=groups, **own).fit(x)
+        entries.save(out)
     options.write_note(out, bank=str(path))
     seconds, num, shape = time.monotonic() - begin, len(x), tuple(entries.event_shape)
     words = f"Fitted to {num:,} vectors of shape {shape}. It is in {out} ({seconds:.0f} s)."
-    sizes = {"vectors": num, "event_shape": shape, "alpha": entries.alpha, "seed": entries.seed}
-    tell("fit", words, json, out=out, **sizes, seconds=seconds)
+    values: Any = {"vectors": num, "event_shape": shape, "seconds": seconds}
+    tell("fit", words, json, out=out, alpha=entries.alpha, seed=entries.seed, **values)
 
 
 def train(
@@ -310,26 +306,21 @@ def check(
 ) -> None:
     """Test observed data against the simulations. Status 0: none misspecified; 3: some are."""
     estimator, observed = load(mds, data, **told)
-    by_index: dict[int, dict[str, Any]] = {}
+    rows: list[Any] = [None] * len(observed)
     with bar(len(observed), "Checking") as shown:
         for batch in observed.batches():
             detection = estimator.detect(batch.x)
             for row, index in enumerate(batch.index):
-                name, n_obs = observed.names[index], observed.lengths[index]
-                by_index[index] = output.detection_values(name, n_obs, detection[row])
+                facts = (observed.names[index], observed.lengths[index], detection[row])
+                rows[index] = output.detection_values(*facts)
             shown.update(len(batch.index))
-    rows = [by_index[index] for index in sorted(by_index)]
     found = any(row["misspecified"] for row in rows)
     if json:
         output.print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
     else:
-        output.print_verdicts(rows, estimator.alpha, _what(observed))
+        output.print_verdicts(rows, estimator.alpha, observed.what)
     if found:
         raise typer.Exit(errors.MISSPECIFIED)
-
-
-def _what(observed: Any) -> str:
-    return "vector" if observed.vectors else "dataset"
 
 
 @options.takes(options.OBSERVED)
@@ -347,8 +338,13 @@ def adapt(
     output.check_suffix(out, "--out", TABLES)
     output.check_suffix(observations, "--observations", TABLES)
     estimator, observed = load(mds, data, **told, seed=seed, force=force)
-    stream: Any = _completions(estimator, observed)
-    if not observed.vectors:
+    if observed.vectors:
+        stream: Any = (
+            pair
+            for b in observed.batches()
+            for pair in zip(b.index, estimator.adapt(b.x), strict=True)
+        )
+    else:
         stream = estimator.adapt_stream(observed, force=force)
     rows: dict[int, dict[str, Any]] = {}
     columns_of: dict[str, list[Any]] = {}  # the table of observations, where it was asked for
@@ -361,22 +357,18 @@ def adapt(
                 columns_of.setdefault(key, []).extend(column)
             shown.update()
     failed = () if observed.vectors else stream.report.failures
-    failures = [
-        {"dataset": observed.names[f.index], "message": f.message}
-        for f in failed
-        if f.index not in rows
-    ]
+    left = [failure for failure in failed if failure.index not in rows]
+    failures = [{"dataset": observed.names[f.index], "message": f.message} for f in left]
     found = list(rows.values())
     if out is not None:
         output.write_table(out, [_flat(row) for row in found])
     if observations is not None:
         output.write_table(observations, columns_of)
     if json:
-        said = {"datasets": found, "failures": failures}
-        output.print_json("adapt", alpha=estimator.alpha, **said)
+        output.print_json("adapt", alpha=estimator.alpha, datasets=found, failures=failures)
     else:
         if found:
-            output.print_verdicts(found, estimator.alpha, _what(observed))
+            output.print_verdicts(found, estimator.alpha, observed.what)
         if len(found) == 1:
             _print_one(found[0], result)
         many = [row for row in found if row["adapted"]] if len(found) > 1 else []
@@ -391,11 +383,6 @@ def adapt(
             print(f"Written: {path}")
     if failures:
         raise typer.Exit(errors.FAILURE)
-
-
-def _completions(estimator: Any, observed: Any) -> Any:
-    for batch in observed.batches():
-        yield from zip(batch.index, estimator.adapt(batch.x), strict=True)
 
 
 def _adapted(row: dict[str, Any]) -> tuple[str, ...]:
@@ -425,13 +412,13 @@ def _print_one(values: dict[str, Any], result: Any) -> None:
         total, what = values["n_obs"], "observations"
     else:
         total, what = values["n_entries"], "entries"
-        odd = (result.outliers | result.missing).flatten()
-        parts = list(zip(*output.parts_of(result).values(), strict=True))
-        rows = [[str(e), *map(number, numbers)] for e, *numbers, _, _ in parts]
-        chosen = [row for row, shown in zip(rows, odd.tolist(), strict=True) if shown]
-        if chosen:
-            names = ("entry", "observed", "predicted", "spread", "outlier score")
-            output.print_table(names, chosen[:MAX_LISTED])
+        parts = output.parts_of(result)
+        every = zip(*parts.values(), strict=True)
+        rows = [
+            [str(e), *map(number, values)] for e, *values, lost, wrong in every if lost or wrong
+        ]
+        if rows:
+            output.print_table(list(parts)[:-2], rows[:MAX_LISTED])
     if values["adapted"] and "epsilon" in values:
         epsilon, error = number(values["epsilon"]), number(values["epsilon_error"])
         print(f"Contaminated share: {epsilon} (standard error {error}).")
@@ -504,29 +491,28 @@ def sample(
         values = {"parameters": labels, "out": out, "datasets": rows}
         output.print_json("sample", alpha=estimator.alpha, **values)
         return
-    output.print_verdicts(rows, estimator.alpha, _what(observed))
+    output.print_verdicts(rows, estimator.alpha, observed.what)
     listed = [row for row in rows if row["posterior"]][:MAX_LISTED]
-    one, some = "at the adapted summary", "at an adapted summary"
+    one, some, kept = (f"at {w} summary" for w in ("the adapted", "an adapted", "the observed"))
     if observed.vectors:
-        one = some = "averaged over completed vectors"
+        one, some, kept = *["averaged over completed vectors"] * 2, "at the observed vector"
     if len(rows) == 1:
-        how = (
-            one
-            if rows[0]["adapted"]
-            else f"at the observed {'vector' if observed.vectors else 'summary'}"
-        )
+        how = one if rows[0]["adapted"] else kept
         cells = [[p["name"], *(number(p[key]) for key in STATISTICS)] for p in rows[0]["posterior"]]
         title = f"Posterior {how}, {rows[0]['num_samples']:,} samples:"
         output.print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title)
     elif listed:
-        cells = []
-        for row in listed:
-            means = (f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"])
-            cells.append([str(row["dataset"]), *means])
+        cells = [
+            [
+                str(r["dataset"]),
+                *(f"{number(p['mean'])} ({number(p['sd'])})" for p in r["posterior"]),
+            ]
+            for r in listed
+        ]
         few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
         adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} {some}"
         title = f"Posterior means and standard deviations{few}, {adapted}:"
-        columns = (_what(observed), *(p["name"] for p in listed[0]["posterior"]))
+        columns = (observed.what, *(p["name"] for p in listed[0]["posterior"]))
         output.print_table(columns, cells, title)
     if out is not None:
         print(f"Written: {out}")
@@ -564,14 +550,12 @@ def report(
     known = [str(name) for name in observed.names]
     shown = ", ".join(known[:20]) + (", ..." if known[20:] else "")
     if dataset is None and len(known) > 1:
-        raise UsageError(
-            f"A report is about one {_what(observed)}. Name it with --dataset: {shown}."
-        )
+        raise UsageError(f"A report is about one {observed.what}. Name it with --dataset: {shown}.")
     if dataset not in (None, *known):
         raise UsageError(f"--dataset: there is no {dataset!r}. There are {shown}.")
-    name = observed.names[0 if dataset is None else known.index(dataset)]
-    x = observed[name]
-    given: dict[str, Any] = {"x": x, "seed": seed}
+    index = 0 if dataset is None else known.index(dataset)
+    name, size = observed.names[index], observed.lengths[index]
+    given: dict[str, Any] = {"x": observed[name], "seed": seed}
     if not observed.vectors:  # as `adapt` calls them, and its tables
         num = estimator.fitted_.wide.bank.s.shape[1]
         given["summary_names"] = [f"s_{i}" for i in range(num)]
@@ -584,13 +568,13 @@ def report(
     with extra("report"):
         from mindist.report import write_report
     with waiting("Writing the report"):
-        result = estimator.adapt(x)
+        result = estimator.adapt(given["x"])
         write_report(out, result=result, mds=estimator, **given)
-    values = output.adaptation_values(name, x.numel() if observed.vectors else len(x), result)
+    values = output.adaptation_values(name, size, result)
     if json:
         output.print_json("report", out=out, alpha=estimator.alpha, datasets=[values])
     else:
-        output.print_verdicts([values], estimator.alpha, _what(observed))
+        output.print_verdicts([values], estimator.alpha, observed.what)
         print(f"Written: {out}")
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache, reduce
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from typer import Argument, Option
 
@@ -124,30 +124,21 @@ def open_bank(folder: Path) -> Any:
 
 
 def load(
-    folder: Path,
-    path: Path,
-    *,
-    summary: str | None,
-    columns: str | None,
-    dataset_column: str | None,
-    key: str | None,
-    missing: str | None,
-    alpha: float | None,
-    seed: int | None = None,
-    **of_datasets: Any,
+    folder: Path, path: Path, *, alpha: float | None, seed: int | None = None, **told: Any
 ) -> tuple[Any, Any]:
     """Load a fitted estimator, with another level or seed where given, and data for it."""
+    summary, missing, dataset = (told.pop(k) for k in ("summary", "missing", "dataset_column"))
+    columns, key = (told.pop(k) for k in IN_FILE)
     with waiting("Loading"):
-        estimator: Any
         if check_artefact(folder, "MDS", "mindist fit") == "Entrywise":
             why = f"with {folder}, which `mindist fit --entrywise` wrote"
-            refuse(why, summary=summary, missing=missing, **of_datasets)
-            estimator, missing = mindist.Entrywise.load(folder), "keep"
+            refuse(why, summary=summary, missing=missing, **told)
+            estimator, missing = cast(Any, mindist.Entrywise.load(folder)), "keep"
         else:
             estimator = load_mds(folder, need_summary(summary, noted(folder, "summary"), folder))
         estimator.alpha = estimator.alpha if alpha is None else alpha
         estimator.seed = estimator.seed if seed is None else seed
-        how = {"event_shape": estimator.event_shape, "dataset": dataset_column}
+        how = {"event_shape": estimator.event_shape, "dataset": dataset}
         return estimator, read_data(path, columns, key, missing=missing or "error", **how)
 
 

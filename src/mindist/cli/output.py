@@ -83,9 +83,8 @@ def places(entries: Any) -> list[Any]:
 
 def detection_values(name: Any, n_obs: int, detection: Any) -> dict[str, Any]:
     vector = isinstance(detection, mindist.EntryDetection)
-    facts = {"dataset": name, "n_entries" if vector else "n_obs": n_obs}
-    facts["misspecified"] = bool(detection.misspecified)
-    facts["p_value"] = float(detection.p_value)
+    facts: dict[str, Any] = {"dataset": name, "n_entries" if vector else "n_obs": n_obs}
+    facts |= {"misspecified": bool(detection.misspecified), "p_value": float(detection.p_value)}
     if vector:
         return facts | {"missing": places(detection.missing)}
     facts |= {"distance_obs": float(detection.distance_obs), "threshold": detection.threshold}
@@ -97,10 +96,8 @@ def adaptation_values(name: Any, n_obs: int, result: Any) -> dict[str, Any]:
     facts |= {"status": result.status.name.lower(), "message": result.message}
     facts["outliers"] = places(result.outliers)
     if isinstance(result, mindist.Completion):
-        full = result.completed.flatten(1)
-        return facts | dict(
-            zip(COMPLETED, (full.mean(0).tolist(), full.std(0).tolist()), strict=True)
-        )
+        mean, sd = result.completed.mean(0), result.completed.std(0)
+        return facts | {k: v.flatten().tolist() for k, v in zip(COMPLETED, (mean, sd), strict=True)}
     facts |= {"s_star": result.s_star.tolist(), "distance_star": float(result.distance_star)}
     return facts | {k: float(getattr(result, k)) for k in ("epsilon", "epsilon_error")}
 
@@ -134,10 +131,11 @@ def print_verdicts(rows: list[dict[str, Any]], alpha: float, what: str = "datase
     )
     if found:
         shown = found[:MAX_LISTED]
-        cells = [(str(r["dataset"]), str(r.get("n_obs", "")), number(r["p_value"])) for r in shown]
+        sizes = [(str(r["n_obs"]),) if "n_obs" in r else () for r in shown]
+        each = zip(shown, sizes, strict=True)
+        cells = [(str(r["dataset"]), *size, number(r["p_value"])) for r, size in each]
         title = "" if shown == found else f"The {len(shown)} of them with the lowest p-values:"
-        names = (what, "observations" if what == "dataset" else "", "p-value")
-        print_table(names, cells, title)
+        print_table((what, *["observations"] * len(sizes[0]), "p-value"), cells, title)
 
 
 def check_suffix(path: Path | None, option: str, known: Sequence[str]) -> None:

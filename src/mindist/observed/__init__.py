@@ -79,11 +79,10 @@ class Source(NamedTuple):
     def rows(self) -> "Source":
         """Return every observation as a vector of its own, with its name or its number."""
         sizes = [len(x) for x in self.read()]
-        if max(sizes) == 1 or len(sizes) == 1:
-            names: list[Any] = list(range(sizes[0])) if len(sizes) == 1 else list(self.names)
-        else:
-            pairs = zip(self.names, sizes, strict=True)
-            names = [(name, i) for name, size in pairs for i in range(size)]
+        pairs = zip(self.names, sizes, strict=True)
+        names: list[Any] = [(name, i) for name, size in pairs for i in range(size)]
+        if len(sizes) == 1 or max(sizes) == 1:
+            names = [name[len(sizes) == 1] for name in names]
         return Source(names, self.event_shape, lambda: chain.from_iterable(self.read()))
 
 
@@ -126,11 +125,12 @@ class Observed:
     @classmethod
     def read(cls, source: Source, missing: str) -> "Observed":
         """Read through a source; what is missing is an `"error"`, or to `"drop"` or to `"keep"`."""
+        event = tuple(source.event_shape)
         if missing == "keep":
             source = source.rows()
-            size = (math.prod(source.event_shape),) * len(source.names)
-            names, event = tuple(source.names), tuple(source.event_shape)
-            return cls(names, event, size, (0,) * len(names), source, vectors=True)
+            num = len(source.names)
+            sizes, none = (math.prod(event),) * num, (0,) * num
+            return cls(tuple(source.names), event, sizes, none, source, vectors=True)
         names, lengths, dropped, first = tuple(source.names), [], [], ""
         for name, x in zip(names, source.read(), strict=True):
             wrong = ~_complete(x)
@@ -146,7 +146,7 @@ class Observed:
                 "missing='drop' to leave such observations out, or impute them as the simulator "
                 "would produce them."
             )
-        return cls(names, tuple(source.event_shape), tuple(lengths), tuple(dropped), source)
+        return cls(names, event, tuple(lengths), tuple(dropped), source)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -165,6 +165,11 @@ class Observed:
         elif not isinstance(which, int) or not -len(self) <= which < len(self):
             raise KeyError(f"There is no dataset {which!r} among {len(self)}: see names.")
         return next(islice(self, which % len(self), None))
+
+    @property
+    def what(self) -> str:
+        """Return what each of them is: a dataset, or a vector."""
+        return "vector" if self.vectors else "dataset"
 
     @property
     def equal_length(self) -> bool:
@@ -196,8 +201,8 @@ class Observed:
 
     def __repr__(self) -> str:
         sizes = " to ".join(map(str, sorted({min(self.lengths), max(self.lengths)})))
-        what = "vectors" if self.vectors else f"datasets of {sizes} observations"
-        text = f"{len(self)} {what} of shape {self.event_shape}"
+        many = "" if self.vectors else f" of {sizes} observations"
+        text = f"{len(self)} {self.what}s{many} of shape {self.event_shape}"
         if some := sum(map(bool, self.dropped)):
             text += f"; {sum(self.dropped)} observations with missing values dropped from {some}"
         return f"Observed({text})"

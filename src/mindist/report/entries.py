@@ -16,7 +16,7 @@ from mindist.result import Completion
 
 MOST_NAMES, MOST_BARS = 16, 40  # entries with a name on the axis; with a bar each, not a band
 WIDE = 25.0  # spreads from which the axis of residuals is logarithmic, but for its middle
-KINDS = ("values", "residuals", "image")
+KINDS, OUTCOMES = ("values", "residuals", "image"), ("believed", "missing", "set aside")
 
 
 class Vector(NamedTuple):
@@ -63,77 +63,67 @@ def plot_entries(
     """
     shape = [size for size in result.x_obs.shape if size > 1]
     kind = checks.choice(kind or ("image" if len(shape) == 2 else "values"), KINDS, "kind")
-    labels = indices(result.x_obs.shape)
-    facts = (result.x_obs, result.predicted, result.spread, result.completed.mean(0))
-    x, mean, spread, filled = (v.double().numpy().reshape(-1) for v in facts)
-    sd = result.completed.double().std(0).numpy().reshape(-1)
-    wrong, gone = result.outliers.numpy().reshape(-1), result.missing.numpy().reshape(-1)
+    labels, full = indices(result.x_obs.shape), result.completed.double()
+    facts = (result.x_obs, result.predicted, result.spread, full.mean(0), full.std(0))
+    x, mean, spread, filled, sd = (v.double().numpy().reshape(-1) for v in facts)
+    wrong, gone = (v.numpy().reshape(-1) for v in (result.outliers, result.missing))
     ids = [f"{mark}{label}" if mark else None for label in labels]
     if kind == "image":
-        _image(axes, np.stack([x, mean, filled]).reshape(3, *shape), wrong, gone, ids)
-        return axes
+        return _image(axes, np.stack([x, mean, filled]).reshape(3, *shape), wrong, gone, ids)
     if kind == "residuals":
         unit = np.where(spread > 0, spread, 1.0)
         x, filled, sd, spread = (x - mean) / unit, (filled - mean) / unit, sd / unit, spread / unit
         mean = np.zeros_like(mean)
-    at, odd = np.arange(len(x)), wrong | gone
-    near = np.concatenate([x[~odd], mean - 2 * spread, mean + 2 * spread])
-    low, high = near.min(), near.max()
-    room = 0.5 * (high - low) if kind == "values" else np.inf
-    if kind == "residuals" and np.abs(x[np.isfinite(x)]).max(initial=0) > WIDE:
-        axes.set_yscale("symlog", linthresh=3.0)
-    finite = np.abs(x[np.isfinite(x)]).max(initial=1.0)
-    shown = np.clip(np.clip(x, -10 * finite, 10 * finite), low - room, high + room)
+    at, odd, many = np.arange(len(x)), wrong | gone, len(x) > MOST_BARS
     ends = (mean - 2 * spread, mean + 2 * spread)
-    label = "predicted from the others, ± 2 sd"
-    if len(x) > MOST_BARS:
-        axes.fill_between(at, *ends, color=CLOUD, alpha=0.7, linewidth=0, label=label)
+    near = np.concatenate([x[~odd], *ends])
+    largest = np.abs(x[np.isfinite(x)]).max(initial=1.0)
+    room = 0.5 * np.ptp(near) if kind == "values" else 10 * largest
+    x = np.clip(x, near.min() - room, near.max() + room)  # far and infinite ones are at the edge
+    if kind == "residuals" and largest > WIDE:
+        axes.set_yscale("symlog", linthresh=3.0)
+    how: Any = {"color": CLOUD, "label": "predicted from the others, ± 2 sd"}
+    if many:
+        axes.fill_between(at, *ends, alpha=0.7, linewidth=0, **how)
     else:
-        axes.vlines(
-            at, *ends, color=CLOUD, linewidth=max(3.0, min(12.0, 160 / len(x))), label=label
-        )
-    style = {"color": BLACK, "marker": "o", "markersize": 3 if len(x) > MOST_BARS else 5}
-    line = {"linewidth": 0.7 if len(x) > MOST_BARS else 0.0, "label": "believed"}
-    axes.plot(at, np.where(odd, np.nan, x), **style, **line)
-    look: Any = {"color": OBSERVED, "marker": "X", "markersize": 8, "linewidth": 0}
-    look |= {"markeredgecolor": "white", "markeredgewidth": 0.6, "zorder": 4}
+        axes.vlines(at, *ends, linewidth=min(12.0, 160 / len(x)), **how)
+    how = {"markersize": 3, "linewidth": 0.7} if many else {"markersize": 5, "linewidth": 0}
+    axes.plot(at, np.where(odd, np.nan, x), marker="o", color=BLACK, label="believed", **how)
+    how = {"color": OBSERVED, "markeredgecolor": "white", "markeredgewidth": 0.6, "zorder": 4}
     for n, i in enumerate(np.flatnonzero(wrong)):
         label = "" if n else "set aside"
-        axes.plot(at[i], shown[i], **look, gid=ids[i], label=label)
-    look = {"color": ADAPTED, "fmt": "o", "markersize": 5, "elinewidth": 1.4, "zorder": 3}
+        axes.plot(at[i], x[i], "X", markersize=8, gid=ids[i], label=label, **how)
+    how = {"color": ADAPTED, "fmt": "o", "markersize": 5, "elinewidth": 1.4, "zorder": 3}
     for n, i in enumerate(np.flatnonzero(odd)):
         label = "" if n else "filled in, ± 2 sd"
-        drawn = axes.errorbar(at[i], filled[i], 2 * sd[i], **look, label=label)
+        drawn = axes.errorbar(at[i], filled[i], 2 * sd[i], label=label, **how)
         drawn[0].set_gid(ids[i] if gone[i] else None)
     if len(x) <= MOST_NAMES:
-        shown_names = [plain(name) for name in names or labels]
-        long = max(map(len, shown_names)) > 3
-        axes.set_xticks(
-            at, shown_names, rotation=45 if long else 0, ha="right" if long else "center"
-        )
-    axes.set(xlabel="entry", ylabel="value" if kind == "values" else "sd from the prediction")
-    axes.set(title="Entries" if kind == "values" else "Residuals")
+        ticks = [plain(name) for name in names or labels]
+        long = {"rotation": 45, "ha": "right"} if max(map(len, ticks)) > 3 else {}
+        axes.set_xticks(at, ticks, **long)
+    words = ("Entries", "value") if kind == "values" else ("Residuals", "sd from the prediction")
+    axes.set(xlabel="entry", title=words[0], ylabel=words[1])
     axes.grid(False, axis="x")
     axes.legend(fontsize=9, loc="best")
     return axes
 
 
-def _image(axes: Any, images: Any, wrong: Any, gone: Any, ids: Sequence[str | None]) -> None:
+def _image(axes: Any, images: Any, wrong: Any, gone: Any, ids: Sequence[str | None]) -> Any:
     """Draw an image as observed, as predicted and as filled in, with marks on pixels."""
     width = images.shape[2]
     images[0] = np.clip(images[0], images[1:].min(), images[1:].max())
     plot_images(axes, {"": images})
-    step = width + max(1, width // 16)
-    for i in np.flatnonzero(wrong | gone).tolist():
-        place = (i % width, i // width)
-        colour = OBSERVED if wrong[i] else ADAPTED
-        axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=colour, gid=ids[i]))
     for which, colour, label in ((wrong, OBSERVED, "set aside"), (gone, ADAPTED, "missing")):
+        for i in np.flatnonzero(which).tolist():
+            place = (i % width, i // width)
+            axes.add_patch(Rectangle(place, 1, 1, fill=False, edgecolor=colour, gid=ids[i]))
         if which.any():
             axes.plot([], [], "s", color=colour, fillstyle="none", label=label)
     names = ("observed", "predicted from the others", "filled in")
-    axes.set_xticks([width / 2 + j * step for j in range(3)], names)
+    axes.set_xticks(width / 2 + np.arange(3) * (width + max(1, width // 16)), names)
     axes.set(title="Entries")
+    return axes
 
 
 def indices(shape: Sequence[int]) -> list[str]:
@@ -147,40 +137,30 @@ def vector_page(vector: Vector) -> dict[str, Any]:
     facts = (result.x_obs, result.predicted, result.spread, result.outlier_score)
     x, mean, spread, score = (v.double().flatten() for v in facts)
     off = (x - mean) / spread.clamp(min=1e-300)
-    odd = (result.outliers | result.missing).flatten()
+    outcome = (2 * result.outliers.int() + result.missing.int()).flatten()
+    found, gone = int(result.outliers.sum()), int(result.missing.sum())
     rows, labels = [], indices(result.x_obs.shape)
-    for i in (score + 1e-9 * odd).argsort(descending=True, stable=True).tolist():
-        lost, wrong = bool(result.missing.flatten()[i]), bool(result.outliers.flatten()[i])
+    by_score = sorted(range(len(x)), key=lambda i: (-score[i], -outcome[i], -off[i].abs()))
+    for i in by_score:
         cells: list[tuple[str, float]] = [(labels[i], i)]
         cells += [(vector.names[i], i)] if vector.names else []
-        for value in (x[i], mean[i], spread[i], off[i]):
-            known = not value.isnan()
-            cells.append((number(value) if known else "–", float(value) if known else -np.inf))
-        cells.append((f"{float(score[i]):.2f}", float(score[i])))
-        outcome = "set aside" if wrong else "missing" if lost else "believed"
-        rows.append((wrong or lost, [*cells, (outcome, 2 * wrong + lost)]))
+        for value in map(float, (x[i], mean[i], spread[i], off[i])):
+            cells.append(("–", -np.inf) if np.isnan(value) else (number(value), value))
+        cells.append((f"{score[i]:.2f}", float(score[i])))
+        rows.append((bool(outcome[i]), [*cells, (OUTCOMES[outcome[i]], int(outcome[i]))]))
     named = ["Name"] if vector.names else []
     header = ["Entry", *named, "Observed", "Predicted", "Spread", "Off by", "Score", "Outcome"]
-    found, gone = int(result.outliers.sum()), int(result.missing.sum())
-    words = (
-        f"{x.numel():,} entries against what the others predict; {found:,} set aside in orange, "
-    )
+    words = f"{len(x):,} entries against what the others predict; {found:,} set aside in orange, "
     words += f"{gone:,} missing and filled in, in blue."
     image = sum(size > 1 for size in result.x_obs.shape) == 2
-    given: Any = ("data", words, plot_entries, result)
-    how: Any = {
-        "mark": "obs-",
-        "caption": "A value far outside is drawn at the edge." * (not image),
-    }
-    how["size"] = (5.4, 2.6) if image else (4.9, 3.5)
-    figures = {"vector": inline_figure(*given, names=vector.names, **how)}
-    given = ("residuals", f"In standard deviations of the prediction: {words}", *given[2:])
-    figures["residuals"] = inline_figure(*given, names=vector.names, kind="residuals")
-    settings = {
-        "Observed data": f"one vector of shape {tuple(result.x_obs.shape)}",
-        "Test": f"the strangest entry, level {result.alpha:g}",
-        "Completed vectors": f"{len(result.completed)}",
-    }
+    how: Any = {"mark": "obs-", "size": (5.4, 2.6) if image else (4.9, 3.5), "names": vector.names}
+    how["caption"] = "" if image else "A value far outside is drawn at the edge."
+    figures = {"vector": inline_figure("data", words, plot_entries, result, **how)}
+    how = {"names": vector.names, "kind": "residuals"}
+    words = f"In standard deviations of the prediction: {words}"
+    figures["residuals"] = inline_figure("residuals", words, plot_entries, result, **how)
+    settings = {"Observed data": f"one vector of shape {tuple(result.x_obs.shape)}"}
+    settings["Test"] = f"the strangest entry, level {result.alpha:g}"
     config = {"alpha": result.alpha} | ({"seed": vector.mds.seed} if vector.mds else {})
     values = {"figures": figures, "settings": settings, "config": config}
     return values | {"header": header, "rows": rows, "found": found, "gone": gone}

@@ -132,19 +132,11 @@ AT_VECTORS = {"before": "at the observed vector", "after": "over completed vecto
 # What a page on a dataset and one on a vector say.
 NOUNS = ("dataset", "vector")
 CALLS = ("result.report(path, x=x, mds=mds, ", "result.report(path, mds=entries, ")
-LAST = {"posterior": "Posterior before and after", "settings": "Settings"}
-SECTIONS: tuple[dict[str, str], ...] = (
-    {
-        "summaries": "Summaries",
-        "distance": "Distance from the simulations",
-        "observations": "Observations",
-        "posterior": LAST["posterior"],
-        "predictive": "What the posterior predicts",
-        "selftest": "What can be mended at all",
-        "settings": "Settings",
-    },
-    {"entries": "Entries", **LAST},
-)
+LAST, POSTERIOR = {"settings": "Settings"}, {"posterior": "Posterior before and after"}
+FIRST = {"summaries": "Summaries", "distance": "Distance from the simulations"}
+FIRST |= {"observations": "Observations", **POSTERIOR, "predictive": "What the posterior predicts"}
+FIRST |= {"selftest": "What can be mended at all"}
+SECTIONS = (FIRST | LAST, {"entries": "Entries"} | POSTERIOR | LAST)
 STATISTICS = {  # what the statistics of the test measure
     "distance": "distance of the data from the decoder",
     "observations odd": "distance of all observations from the model at the observed summary",
@@ -206,9 +198,9 @@ def write_report(
     known: Any = posterior.mds if mds is None and isinstance(posterior, RobustPosterior) else mds
     need: Any = Entrywise if vector else MinimumDistance
     if not isinstance(known, need) and not (vector and known is posterior is None):
-        expected, kind = (
-            f"the fitted {need.__name__} that gave the result",
+        kind, expected = (
             type(posterior).__name__,
+            f"the fitted {need.__name__} that gave the result",
         )
         own = f"only a RobustPosterior brings its own, and posterior is a {kind}"
         raise checks.wrong("mds", expected, f"{type(known).__name__}; {own}", kind=TypeError)
@@ -240,10 +232,8 @@ def write_report(
     said = (words for drawn in material.draws.values() for words in drawn.said)
     values["warnings"] = list(dict.fromkeys(said))
     values["config"] |= {"report_seed": seed}
-    values["settings"] |= {
-        "Written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "Time taken": duration(time.monotonic() - start),
-    }
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    values["settings"] |= {"Written": now, "Time taken": duration(time.monotonic() - start)}
     template = "entries.html" if vector else "dataset.html"
     write_whole(path, render(template, script="dataset.js", **values).encode())
     return path
@@ -274,11 +264,9 @@ def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None
         then = "For the first of a batch pass result[0]."
         raise checks.wrong("result", "one vector", f"{len(result)} of them", then)
     one = result[0] if result.batched else result
-    given = one.x_obs if x is None else checks.as_tensor(x, "x").cpu().to(one.x_obs)
-    same = given.numel() == one.x_obs.numel()
-    if not same or not torch.equal(
-        given.reshape(one.x_obs.shape).nan_to_num(), one.x_obs.nan_to_num()
-    ):
+    given = one.x_obs if x is None else checks.as_tensor(x, "x").cpu().to(one.x_obs).squeeze()
+    same = given.shape == one.x_obs.squeeze().shape
+    if not same or not torch.allclose(given, one.x_obs.squeeze(), 0, 0, equal_nan=True):
         raise checks.wrong("x", "the vector that the result is about", "another")
     own = names if names is None else names_of(names, one.x_obs.numel(), "", "summary_names")
     return Vector(one, own or [], mds)
@@ -309,8 +297,7 @@ def _page(material: Material) -> dict[str, Any]:
         "figures": {name: draw(material) for name, draw in FIGURES.items()},
         "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in cells],
         "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
-        "observation_header": header,
-        "observation_rows": observations,
+        **{"observation_header": header, "observation_rows": observations},
         "fit_rows": [
             [AT[name].capitalize(), number(drawn.fit), number(drawn.fit_weighted)]
             for name, drawn in material.draws.items()
@@ -333,11 +320,9 @@ def _moments(material: Any, where: Mapping[str, str]) -> dict[str, Any]:
         few = len(values) < 2
         return "no samples" if few else plus_minus(float(values.mean()), float(values.std()))
 
-    every = material.draws.values()
-    rows = [
-        [name, *(moments(drawn.theta[:, j].double()) for drawn in every)]
-        for j, name in enumerate(material.theta_names)
-    ]
+    every = [drawn.theta.double() for drawn in material.draws.values()]
+    each = enumerate(material.theta_names)
+    rows = [[name, *(moments(theta[:, j]) for theta in every)] for j, name in each]
     header = ["Parameter", *(where[name].capitalize() for name in material.draws)]
     return {"moment_header": header, "moment_rows": rows}
 
