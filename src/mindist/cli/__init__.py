@@ -84,11 +84,10 @@ def main(
     """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
 
 
-A_SIMULATOR = "One theta to a dataset (N, ...)."
+A_SIMULATOR, FAILURES = "One theta to a dataset (N, ...).", "What becomes of draws that fail."
 KEEP = "What is kept of the data; `data` is all, and can be large."
 BANDWIDTH = "Of the kernel: median, '0.5 median', a number."
 REPRESENTATION = "What the kernel sees: auto, raw, standardised, signed-log, ..."
-FAILURES = "What becomes of draws that fail."
 DRY_RUN = "Only say what it takes: time, memory, disk."
 
 
@@ -151,13 +150,11 @@ def number_or_word(text: str) -> float | str:
     return text
 
 
-MAX_EPOCHS = 2**31 - 1
-ANOTHER = "Another than the bank was simulated with."
+MAX_EPOCHS, ANOTHER = 2**31 - 1, "Another than the bank was simulated with."
 PRESET = "The best we know, or the paper to the letter (--keep data)."
 ALPHA, SEED = f"{options.LEVEL}0.05 by default.", f"{options.RANDOM}; else as of the bank."
-ESTIMATOR = "One of sbi's: nsf, maf, mdn, zuko_nsf, ..."
 SELFTESTED = "Test it on contaminated simulations; say what it mends."
-EPOCHS = "At most; else until it no longer improves."
+ESTIMATOR, EPOCHS = "One of sbi's: nsf, maf, mdn, ...", "At most; else until it no longer improves."
 ENTRYWISE = "For one vector per object: the summaries of a bank, or a file of simulated vectors."
 GROUPS = "Entries that fail together: auto, or the group of each entry, as 0,0,1,..."
 EMBEDDING = ("bandwidth", "representation", "num_features", "frequencies", "seed")
@@ -292,8 +289,7 @@ def train(
     tell("train", words, json, out=out, density_estimator=density_estimator, **sizes)
 
 
-SUMMARIES = ("s_obs", "s_star")
-VECTORS = ("vector", "outliers", "missing", "status")
+SUMMARIES, VECTORS = ("s_obs", "s_star"), ("vector", "outliers", "missing", "status")
 ADAPTED = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
 FORCE = "Adapt every dataset, misspecified or not."
 OUT = "Table of datasets: .csv or .parquet; a row for each."
@@ -431,11 +427,9 @@ def _print_one(values: dict[str, Any], result: Any) -> None:
         print(f"None of the {total} {what} is an outlier.")
 
 
-NETCDF, NUMPY = ".nc", ".npy"
-FORMATS = (NETCDF, *TABLES, NUMPY)
-QUANTILES = (0.05, 0.5, 0.95)
+NETCDF, NUMPY, DRAWN = ".nc", ".npy", "File of samples: .nc (ArviZ), .csv, .parquet or .npy."
+FORMATS, QUANTILES = (NETCDF, *TABLES, NUMPY), (0.05, 0.5, 0.95)
 STATISTICS = ("mean", "sd", "q05", "q50", "q95")
-DRAWN = "File of samples: .nc (ArviZ), .csv, .parquet or .npy."
 
 
 @options.takes(options.ASKED | options.OBSERVED)
@@ -457,10 +451,10 @@ def sample(
 
         robust = mindist.RobustPosterior(load_posterior(posterior, prior, trust=trust), estimator)
     if out is not None and out.suffix.lower() in (NETCDF, NUMPY) and len(observed) > 1:
-        raise UsageError(
-            f"--out: a {out.suffix} file holds the samples of one dataset, and {data} has "
-            f"{len(observed)}. Write a .csv or .parquet, which has a column `dataset`."
+        said = (
+            f"a {out.suffix} file holds the samples of one dataset, and {data} has {len(observed)}."
         )
+        raise UsageError(f"--out: {said} Write a .csv or .parquet, which has a column `dataset`.")
     drawn = []
     with bar(len(observed), "Sampling") as shown:
         for index, x in enumerate(observed):  # each from a seed of its own

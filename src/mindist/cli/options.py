@@ -21,10 +21,8 @@ import mindist
 from mindist.cli.errors import USER_FILES, CommandError, UsageError, extra
 from mindist.cli.output import say, waiting
 
-NAME = "FILE.py:NAME"
-
+NAME, RANDOM = "FILE.py:NAME", "Of everything random"
 LEVEL = "Share of well-specified datasets that may be called misspecified; "
-RANDOM = "Of everything random"
 
 MdsFolder = Annotated[Path, Argument(metavar="MDS", help="The folder that `mindist fit` wrote.")]
 BANK = "The folder that `mindist simulate` wrote."

@@ -1,12 +1,10 @@
 """One vector: its entries against what the others predict, as a plot and as parts of a page."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.patches import Rectangle
-from torch import Tensor
 
 from mindist import checks
 from mindist.report.evidence import plot_images
@@ -17,21 +15,6 @@ from mindist.result import Completion
 MOST_NAMES, MOST_BARS = 16, 40  # entries with a name on the axis; with a bar each, not a band
 WIDE = 25.0  # spreads from which the axis of residuals is logarithmic, but for its middle
 KINDS, OUTCOMES = ("values", "residuals", "image"), ("believed", "missing", "set aside")
-
-
-class Vector(NamedTuple):
-    result: Completion  # of one vector, on the CPU
-    names: Sequence[str]  # of its entries; none if nobody gave any
-    mds: Any
-    theta_names: Sequence[str] = ()  # none without a posterior
-    draws: Mapping[str, Any] = {}  # "before" at the observed vector, "after" over completed ones
-    null_size: float = np.inf  # its p-value is not compared with the smallest there can be
-
-    @property
-    def before(self) -> Tensor:
-        """Return the vector as observed, `(D,)`, with predictions for what is missing."""
-        x, predicted = self.result.x_obs.flatten(), self.result.predicted.flatten()
-        return torch.where(x.isfinite(), x, predicted)
 
 
 def plot_entries(
@@ -131,9 +114,8 @@ def indices(shape: Sequence[int]) -> list[str]:
     return [",".join(map(str, index)) for index in np.ndindex(*shape)]
 
 
-def vector_page(vector: Vector) -> dict[str, Any]:
+def vector_page(result: Completion, names: Sequence[str]) -> dict[str, Any]:
     """Return figures, and rows of the table by score: whether odd, cells by text and value."""
-    result = vector.result
     facts = (result.x_obs, result.predicted, result.spread, result.outlier_score)
     x, mean, spread, score = (v.double().flatten() for v in facts)
     off = (x - mean) / spread.clamp(min=1e-300)
@@ -143,24 +125,23 @@ def vector_page(vector: Vector) -> dict[str, Any]:
     by_score = sorted(range(len(x)), key=lambda i: (-score[i], -outcome[i], -off[i].abs()))
     for i in by_score:
         cells: list[tuple[str, float]] = [(labels[i], i)]
-        cells += [(vector.names[i], i)] if vector.names else []
+        cells += [(names[i], i)] if names else []
         for value in map(float, (x[i], mean[i], spread[i], off[i])):
             cells.append(("–", -np.inf) if np.isnan(value) else (number(value), value))
         cells.append((f"{score[i]:.2f}", float(score[i])))
         rows.append((bool(outcome[i]), [*cells, (OUTCOMES[outcome[i]], int(outcome[i]))]))
-    named = ["Name"] if vector.names else []
+    named = ["Name"] if names else []
     header = ["Entry", *named, "Observed", "Predicted", "Spread", "Off by", "Score", "Outcome"]
     words = f"{len(x):,} entries against what the others predict; {found:,} set aside in orange, "
     words += f"{gone:,} missing and filled in, in blue."
     image = sum(size > 1 for size in result.x_obs.shape) == 2
-    how: Any = {"mark": "obs-", "size": (5.4, 2.6) if image else (4.9, 3.5), "names": vector.names}
+    how: Any = {"mark": "obs-", "size": (5.4, 2.6) if image else (4.9, 3.5), "names": names}
     how["caption"] = "" if image else "A value far outside is drawn at the edge."
     figures = {"vector": inline_figure("data", words, plot_entries, result, **how)}
-    how = {"names": vector.names, "kind": "residuals"}
+    how = {"names": names, "kind": "residuals"}
     words = f"In standard deviations of the prediction: {words}"
     figures["residuals"] = inline_figure("residuals", words, plot_entries, result, **how)
     settings = {"Observed data": f"one vector of shape {tuple(result.x_obs.shape)}"}
     settings["Test"] = f"the strangest entry, level {result.alpha:g}"
-    config = {"alpha": result.alpha} | ({"seed": vector.mds.seed} if vector.mds else {})
-    values = {"figures": figures, "settings": settings, "config": config}
+    values = {"figures": figures, "settings": settings, "config": {"alpha": result.alpha}}
     return values | {"header": header, "rows": rows, "found": found, "gone": gone}

@@ -1,6 +1,7 @@
 """`write_report`: from an adaptation to the page, what it needs, its tables and its figures."""
 
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.report import before_after, evidence
 from mindist.report.before_after import AFTER, BEFORE
-from mindist.report.entries import Vector, vector_page
+from mindist.report.entries import vector_page
 from mindist.report.evidence import data_kind, plot_data_space, plot_density_contours
 from mindist.report.page import duration, inline_figure, number, plus_minus, render, versions
 from mindist.report.style import ADAPTED, OBSERVED, numbered
@@ -51,17 +52,21 @@ class Draws:  # samples of one posterior, and data simulated from them if there 
 
 
 class Material(NamedTuple):
-    result: Adaptation  # of one dataset, on the CPU
-    x: Tensor  # `(N, *event)`
-    mds: MinimumDistance
-    summary_names: Sequence[str]
-    tests: Mapping[str, float]  # p-value of each statistic of the test
+    result: Any  # the Adaptation of one dataset or the Completion of one vector, on the CPU
+    x: Tensor  # `(N, *event)`, or the vector
+    mds: Any  # None for a vector if nobody gave any
+    summary_names: Sequence[str]  # or of the entries of a vector: none if nobody gave any
+    tests: Mapping[str, float] = {}  # p-value of each statistic of the test of a dataset
     theta_names: Sequence[str] = ()  # none without a posterior
     draws: Mapping[str, Draws] = {}  # "before" at the observed summary, "after" at the adapted one
 
     @property
     def before(self) -> Tensor:
-        return self.result.s_obs
+        """Return what was observed, as a posterior is asked: predictions for missing entries."""
+        if isinstance(self.result, Completion):
+            return torch.where(self.x.isfinite(), self.x, self.result.predicted).flatten()
+        s_obs: Tensor = self.result.s_obs
+        return s_obs
 
     @property
     def adapted(self) -> bool:
@@ -70,19 +75,22 @@ class Material(NamedTuple):
     @property
     def null_size(self) -> int:
         """Return how many simulated datasets the p-value is calibrated on."""
+        if isinstance(self.result, Completion):
+            return sys.maxsize  # not known here: the smallest p-value is said like any other
         fitted = self.mds.fitted_
         return len(fitted.procedure.test.null if fitted.procedure else fitted.null.noise)
 
     @property
     def scale(self) -> Tensor:
         """Return the standard deviations of simulated summaries `(d_s,)`; 1 where all are equal."""
-        scale = self.mds.fitted_.wide.bank.scale.cpu()
+        scale: Tensor = self.mds.fitted_.wide.bank.scale.cpu()
         return torch.where(scale > 0, scale, 1.0)
 
     @property
     def shift(self) -> Tensor:
         """Return how far the summary moved, in standard deviations of simulated ones, `(d_s,)`."""
-        return (self.result.s_star - self.result.s_obs).double() / self.scale
+        moved: Tensor = self.result.s_star - self.result.s_obs
+        return moved.double() / self.scale
 
 
 def predict(drawn: Draws, simulator: Any, x: Tensor, weights: Tensor, mds: Any, seed: int) -> Draws:
@@ -227,7 +235,9 @@ def write_report(
     values: dict[str, Any] = {"material": material, "where": where, "versions": versions(PACKAGES)}
     values |= {"num_samples": num, "title": title or f"Report on an observed {NOUNS[vector]}"}
     values |= {"call": CALLS[vector], "what": f"{NOUNS[vector]}s", "sections": SECTIONS[vector]}
-    values |= _moments(material, where) | (vector_page(material) if vector else _page(material))
+    shown = (material.result, material.summary_names)
+    page = vector_page(*shown) if vector else _page(material)
+    values |= _moments(material, where) | page
     values["figures"]["posterior"] = posterior_figures(material, where)
     said = (words for drawn in material.draws.values() for words in drawn.said)
     values["warnings"] = list(dict.fromkeys(said))
@@ -259,7 +269,7 @@ def one_dataset(result: Any, x: Any, mds: Any, summary_names: Sequence[str] | No
     return Material(moved(one, torch.device("cpu")), x_obs.cpu(), mds, names, tests)
 
 
-def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None) -> Vector:
+def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None) -> Material:
     if result.batched and len(result) != 1:
         then = "For the first of a batch pass result[0]."
         raise checks.wrong("result", "one vector", f"{len(result)} of them", then)
@@ -269,7 +279,7 @@ def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None
     if not same or not torch.allclose(given, one.x_obs.squeeze(), 0, 0, equal_nan=True):
         raise checks.wrong("x", "the vector that the result is about", "another")
     own = names if names is None else names_of(names, one.x_obs.numel(), "", "summary_names")
-    return Vector(one, own or [], mds)
+    return Material(one, one.x_obs, mds, own or [])
 
 
 def draw(posterior: RobustPosterior, at: Conditions, num: int, seed: int) -> Draws:
