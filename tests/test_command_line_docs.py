@@ -29,13 +29,15 @@ def without_numbers(text):
 def test_the_whole_way_from_a_csv_to_a_report(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    model, data = blocks("python")
+    model, *data = blocks("python")
     Path("model.py").write_text(model)
-    exec(data, {})
+    for block in data:
+        exec(block, {})
     assert len(Path("observed.csv").read_text().split()) == 101
     commands = [block for block in blocks("console") if block.startswith("$ mindist")]
     assert [shlex.split(block)[2] for block in commands] == [
-        *("simulate", "fit", "check", "adapt", "train", "sample", "report")
+        *("simulate", "fit", "check", "adapt", "train", "sample", "report"),
+        *("fit", "adapt", "report"),
     ]
     for block in commands:
         line, _, expected = block.partition("\n")
@@ -57,4 +59,8 @@ def look_at_the_results():
     rows = [line.split(",") for line in Path("observations.csv").read_text().split()]
     assert rows[0] == ["dataset", "observation", "weight", "outlier_score", "outlier"]
     assert [row[4] for row in rows[1:16]] == ["True"] * 15
+    bands = [line.split(",") for line in Path("bands.csv").read_text().split("\n")]
+    assert [row[:2] for row in bands if row[-1] == "True"] == [["NGC 1", "2"]]
+    assert [row[:2] for row in bands if row[-2:-1] == ["True"]] == [["NGC 2", "5"]]
+    assert "Report on an observed vector" in Path("galaxy.html").read_text(encoding="utf-8")
     assert Path("report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

@@ -201,7 +201,7 @@ def test_missing_values(tmp_path, ending):
     assert_same(observed, [[[1.0, 2.0], [7.0, 8.0]]])
     assert (observed.lengths, observed.dropped) == ((2,), (2,))
     assert "2 observations with missing values dropped from 1" in repr(observed)
-    with pytest.raises(ValueError, match="missing: expected one of 'error', 'drop', got 'fill'"):
+    with pytest.raises(ValueError, match="missing: expected one of 'error', 'drop', 'keep', got"):
         read_observed(path, missing="fill")
 
 

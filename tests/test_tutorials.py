@@ -30,8 +30,8 @@ def test_numbers_agree_roughly_and_words_exactly(expected: str, got: str, same: 
     assert agree(expected, got) is same
 
 
-def test_there_are_six() -> None:
-    assert len(TUTORIALS) == 6
+def test_there_are_nine() -> None:
+    assert len(TUTORIALS) == 9
 
 
 @pytest.mark.slow

@@ -86,6 +86,7 @@ class Status(_Outcome):
 class _Result:
     p_value: Tensor
     misspecified: Tensor
+    alpha: float
     status: Any
     _what = "datasets"
 
@@ -102,6 +103,11 @@ class _Result:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._said()})"
+
+    def _repr_html_(self) -> str:
+        """Show one dataset as a list of facts, a batch as a table, in the notebook's own style."""
+        body = _table(self) if self.batched else _facts(self)
+        return f'<div style="overflow-x: auto">{body}</div>'
 
     def __len__(self) -> int:
         if not self.batched:
@@ -131,6 +137,27 @@ class _Result:
         }
         status = tuple(one for p in parts for one in p.status)
         return replace(parts[0], **joined, status=status)  # type: ignore[type-var]
+
+
+class _Reported:
+    def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
+        """Write one self-contained HTML page about the dataset, or about the vector.
+
+        Arguments:
+            path: Of the file.
+            options: Of `mindist.report.write_report`: of a dataset `x` and `mds`, or a
+                `RobustPosterior` as `posterior`; `theta_names`, `summary_names` and so on.
+
+        Example:
+            >>> import tempfile, mindist
+            >>> x = torch.randn(500, 20, 2)
+            >>> mds = mindist.MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
+            >>> mds.adapt(x[0]).report(tempfile.mkdtemp() + "/a.html", x=x[0], mds=mds).name
+            'a.html'
+        """
+        # By name: the report stands above this layer, and brings matplotlib.
+        written: Path = import_module("mindist.report").write_report(path, result=self, **options)
+        return written
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,14 +194,9 @@ class Detection(_Result):
         said = super()._said()
         return said if self.batched else f"{said}, s_obs={_vector(self.s_obs)}"
 
-    def _repr_html_(self) -> str:
-        """Show one dataset as a list of facts, a batch as a table, in the notebook's own style."""
-        body = _table(self) if self.batched else _facts(self)
-        return f'<div style="overflow-x: auto">{body}</div>'
-
 
 @dataclass(frozen=True, repr=False)
-class Adaptation(Detection):
+class Adaptation(Detection, _Reported):
     """A detection, the summaries with which to query the posterior, and each observation's part.
 
     Arguments:
@@ -232,25 +254,6 @@ class Adaptation(Detection):
         if isinstance(self.status, Status):
             return self.status.message
         return tuple(status.message for status in self.status)
-
-    def report(self, path: str | os.PathLike[str], **options: Any) -> Path:
-        """Write one self-contained HTML page about the dataset.
-
-        Arguments:
-            path: Of the file.
-            options: Of `mindist.report.write_report`: `x` and `mds`, or a `RobustPosterior` as
-                `posterior`; `simulator`, `theta_names`, `summary_names`, `title` and so on.
-
-        Example:
-            >>> import tempfile, mindist
-            >>> x = torch.randn(500, 20, 2)
-            >>> mds = mindist.MinimumDistance(lambda x: x.mean(1), num_features=16).fit(x)
-            >>> mds.adapt(x[0]).report(tempfile.mkdtemp() + "/a.html", x=x[0], mds=mds).name
-            'a.html'
-        """
-        # By name: the report stands above this layer, and brings matplotlib.
-        written: Path = import_module("mindist.report").write_report(path, result=self, **options)
-        return written
 
     def _said(self) -> str:
         if self.batched:
@@ -325,7 +328,7 @@ class EntryDetection(_Result):
 
 
 @dataclass(frozen=True, repr=False)
-class Completion(EntryDetection):
+class Completion(EntryDetection, _Reported):
     """A detection, which entries are wrong, and the vectors with which to query the posterior.
 
     Arguments:
@@ -371,19 +374,24 @@ def _vector(s: Tensor, most: int | None = None) -> str:
     return f"[{', '.join(shown + ['…'] * (len(s) > len(shown)))}]"
 
 
-def _facts(result: Detection) -> str:
+def _facts(result: Any) -> str:
     """List what is known of one dataset; the p-value against alpha decides, whatever the test."""
     strange, p = bool(result.misspecified), float(result.p_value)
-    facts = {
-        "p-value": f"{p:.4g} ({'at most' if strange else 'above'} alpha = {result.alpha:.4g})",
-        "Observed summary": _vector(result.s_obs, MOST_NUMBERS),
-        "Squared distance": f"{float(result.distance_obs):.4g}",
-    }
+    level = f"({'at most' if strange else 'above'} alpha = {result.alpha:.4g})"
+    outliers: Any = getattr(result, "outliers", None)
+    facts = {"p-value": f"{p:.4g} {level}"}
+    if isinstance(result, Detection):
+        facts["Observed summary"] = _vector(result.s_obs, MOST_NUMBERS)
+        facts["Squared distance"] = f"{float(result.distance_obs):.4g}"
+    else:
+        facts["Missing"] = _entries(result, result.missing)
     if isinstance(result, Adaptation):
         s_star = _vector(result.s_star, MOST_NUMBERS) if result.adapted else "as observed"
-        found, total = int(result.outliers.sum()), result.outliers.numel()
         facts["Adapted summary"] = s_star
-        facts["Suspicious"] = f"{found:,} of {total:,} observations"
+        facts["Suspicious"] = f"{int(outliers.sum()):,} of {outliers.numel():,} observations"
+    elif outliers is not None:
+        facts["Set aside"] = _entries(result, outliers)
+    if outliers is not None:
         facts["Status"] = str(getattr(result.status, "message", result.status))
     colour, words = (STRANGE, "misspecified") if strange else (FINE, "not misspecified")
     style = f"border-left: 4px solid {colour}; padding-left: 0.6em"
@@ -394,22 +402,39 @@ def _facts(result: Detection) -> str:
     return f'<p style="{style}"><strong>{words}</strong></p><table>{rows}</table>'
 
 
-def _table(result: Detection) -> str:
+def _entries(result: Any, which: Tensor) -> str:
+    """Count entries of a vector; of the first, say where they are, and what was expected there."""
+    found, more = which.nonzero(), "; …" * (int(which.sum()) > MOST_NUMBERS)
+    said = f"{len(found):,} of {which.numel():,} entries"
+    each = []
+    for place in map(tuple, found[:MOST_NUMBERS].tolist()):
+        x, predicted, spread = (
+            float(v[place]) for v in (result.x_obs, result.predicted, result.spread)
+        )
+        seen = "" if x != x else f"{x:.4g} seen, "
+        each.append(f"{', '.join(map(str, place))} ({seen}{predicted:.4g} ± {spread:.2g} expected)")
+    return f"{said}: {'; '.join(each)}{more}" if each else said
+
+
+def _table(result: Any) -> str:
     """Show the first datasets of a batch, one in each row."""
-    first = slice(MOST_ROWS)
+    first, what = slice(MOST_ROWS), result._what
     columns: dict[str, list[str]] = {
-        "Dataset": [f"{i}" for i in range(len(result))][first],
+        what[:-1].capitalize(): [f"{i}" for i in range(len(result))][first],
         "p-value": [f"{p:.4g}" for p in result.p_value[first].tolist()],
         "Misspecified": ["yes" if m else "no" for m in result.misspecified[first].tolist()],
     }
-    if isinstance(result, Adaptation):
-        columns["Suspicious"] = [f"{n:,}" for n in result.outliers[first].sum(1).tolist()]
+    names = {"missing": "Missing", "outliers": "Suspicious" if what == "datasets" else "Set aside"}
+    for name in (name for name in names if hasattr(result, name)):
+        counts = getattr(result, name)[first].flatten(1).sum(1).tolist()
+        columns[names[name]] = [f"{n:,}" for n in counts]
+    if hasattr(result, "outliers"):
         columns["Status"] = [str(status) for status in tuple(result.status)[first]]
     found, left = int(result.misspecified.sum()), len(result) - MOST_ROWS
     rows = "".join(f"<tr>{_cells('td', row)}</tr>" for row in zip(*columns.values(), strict=True))
     more = f"<p>and {left:,} more</p>" if left > 0 else ""
     return (
-        f"<p><strong>{found:,} of {len(result):,} datasets misspecified</strong> (p-value at most "
+        f"<p><strong>{found:,} of {len(result):,} {what} misspecified</strong> (p-value at most "
         f"alpha = {result.alpha:.4g})</p><table><thead><tr>{_cells('th', columns)}</tr></thead>"
         f"<tbody>{rows}</tbody></table>{more}"
     )

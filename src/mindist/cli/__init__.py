@@ -6,7 +6,7 @@ May import: everything, but within the functions of commands, so that `mindist -
 import sys
 import time
 from collections import Counter
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,7 +25,7 @@ from typer.core import TyperGroup
 import mindist
 from mindist.cli import errors, options, output
 from mindist.cli.errors import UsageError, extra
-from mindist.cli.options import load, load_posterior, load_user_code, need_summary
+from mindist.cli.options import load, load_posterior, load_user_code, need_summary, refuse
 from mindist.cli.output import MAX_LISTED, TABLES, bar, number, on_terminal, say, tell, waiting
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
@@ -84,11 +84,10 @@ def main(
     """Minimum-distance summaries: check and repair amortised inference on suspicious data."""
 
 
-A_SIMULATOR = "One theta to a dataset (N, ...)."
+A_SIMULATOR, FAILURES = "One theta to a dataset (N, ...).", "What becomes of draws that fail."
 KEEP = "What is kept of the data; `data` is all, and can be large."
 BANDWIDTH = "Of the kernel: median, '0.5 median', a number."
 REPRESENTATION = "What the kernel sees: auto, raw, standardised, signed-log, ..."
-FAILURES = "What becomes of draws that fail."
 DRY_RUN = "Only say what it takes: time, memory, disk."
 
 
@@ -146,22 +145,22 @@ def simulate(
 
 def number_or_word(text: str) -> float | str:
     """Return a bandwidth: a number, or a rule in words such as `0.5 median`."""
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        return text
+    return text
 
 
-MAX_EPOCHS = 2**31 - 1
-ANOTHER = "Another than the bank was simulated with."
+MAX_EPOCHS, ANOTHER = 2**31 - 1, "Another than the bank was simulated with."
 PRESET = "The best we know, or the paper to the letter (--keep data)."
 ALPHA, SEED = f"{options.LEVEL}0.05 by default.", f"{options.RANDOM}; else as of the bank."
-ESTIMATOR = "One of sbi's: nsf, maf, mdn, zuko_nsf, ..."
 SELFTESTED = "Test it on contaminated simulations; say what it mends."
-EPOCHS = "At most; else until it no longer improves."
+ESTIMATOR, EPOCHS = "One of sbi's: nsf, maf, mdn, ...", "At most; else until it no longer improves."
+ENTRYWISE = "For one vector per object: the summaries of a bank, or a file of simulated vectors."
+GROUPS = "Entries that fail together: auto, or the group of each entry, as 0,0,1,..."
 EMBEDDING = ("bandwidth", "representation", "num_features", "frequencies", "seed")
 
 
+@options.takes(options.IN_FILE)
 def fit(
     bank: options.BankFolder,
     out: Annotated[Path, Option(help="Folder of the fitted estimator.")],
@@ -172,9 +171,18 @@ def fit(
     alpha: Annotated[float | None, Option(min=0, max=1, help=ALPHA)] = None,
     seed: Annotated[int | None, Option(min=0, help=SEED)] = None,
     selftest: Annotated[bool, Option("--selftest", help=SELFTESTED)] = False,
+    entrywise: Annotated[bool, Option("--entrywise", help=ENTRYWISE)] = False,
+    groups: Annotated[str | None, Option(metavar="GROUPS", help=GROUPS)] = None,
     json: options.Json = False,
+    **told: Any,
 ) -> None:
-    """Fit a minimum-distance estimator to a bank of simulations: it can then check any data."""
+    """Fit an estimator to simulations: it can then check any data."""
+    if entrywise:
+        of_datasets: Any = {"bandwidth": bandwidth, "representation": representation}
+        of_datasets |= {"summary": summary, "preset": preset == "paper", "selftest": selftest}
+        refuse("with --entrywise", **of_datasets)
+        return fit_entrywise(bank, out, groups, {"alpha": alpha, "seed": seed}, json, told)
+    refuse("without --entrywise", groups=groups, **told)
     with waiting("Opening the bank"), extra("bank"):
         simulations = options.open_bank(bank)
     known = simulations.config.get("functions", {}).get("summary")  # its file is not known
@@ -217,6 +225,34 @@ def fit(
     tell("fit", words, json, out=out, **sizes, **level, **kernel, seconds=seconds, **tested)
 
 
+def fit_entrywise(path: Path, out: Path, groups: Any, given: Any, json: bool, told: Any) -> None:
+    """Fit to vectors: the summaries of a bank, or what a file holds."""
+    import numpy as np
+
+    begin = time.monotonic()
+    if path.is_file() or path.suffix == ".zarr":
+        x = np.asarray(options.read_data(path, **told, missing="keep").stack())
+    else:
+        refuse("with a bank", **told)
+        bank = options.open_bank(path)
+        x = bank.s[:][bank.valid[:]]
+    if groups not in (None, "auto"):
+        try:
+            groups = np.array(options.split(groups), dtype=int).reshape(x.shape[1:])
+        except ValueError:
+            said = f"'auto', or {x[0].size} numbers separated by commas, one for each entry"
+            raise UsageError(f"--groups: expected {said}, got {groups!r}.") from None
+    own = {name: value for name, value in given.items() if value is not None}
+    with waiting("Fitting"):
+        entries = mindist.Entrywise(groups=groups, **own).fit(x)
+        entries.save(out)
+    options.write_note(out, bank=str(path))
+    seconds, num, shape = time.monotonic() - begin, len(x), tuple(entries.event_shape)
+    words = f"Fitted to {num:,} vectors of shape {shape}. It is in {out} ({seconds:.0f} s)."
+    values: Any = {"vectors": num, "event_shape": shape, "seconds": seconds}
+    tell("fit", words, json, out=out, alpha=entries.alpha, seed=entries.seed, **values)
+
+
 def train(
     bank: options.BankFolder,
     out: Annotated[Path, Option(help="Folder of the posterior.")],
@@ -253,100 +289,90 @@ def train(
     tell("train", words, json, out=out, density_estimator=density_estimator, **sizes)
 
 
-SUMMARIES = ("s_obs", "s_star")
+SUMMARIES, VECTORS = ("s_obs", "s_star"), ("vector", "outliers", "missing", "status")
 ADAPTED = ("dataset", "contaminated share", "outliers", "observed summary", "used summary")
 FORCE = "Adapt every dataset, misspecified or not."
 OUT = "Table of datasets: .csv or .parquet; a row for each."
 OBSERVATIONS = "Table of observations: .csv or .parquet; weight and outlier score."
 
 
+@options.takes(options.OBSERVED)
 def check(
-    mds: options.MdsFolder,
-    data: options.DataFile,
-    summary: options.Summary = None,
-    columns: options.Columns = None,
-    dataset_column: options.DatasetColumn = None,
-    key: options.Key = None,
-    missing: options.MissingValues = "error",
-    alpha: options.Alpha = None,
-    json: options.Json = False,
+    mds: options.MdsFolder, data: options.DataFile, json: options.Json = False, **told: Any
 ) -> None:
     """Test observed data against the simulations. Status 0: none misspecified; 3: some are."""
-    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
-    by_index: dict[int, dict[str, Any]] = {}
+    estimator, observed = load(mds, data, **told)
+    rows: list[Any] = [None] * len(observed)
     with bar(len(observed), "Checking") as shown:
         for batch in observed.batches():
             detection = estimator.detect(batch.x)
             for row, index in enumerate(batch.index):
-                name, n_obs = observed.names[index], batch.x.shape[1]
-                by_index[index] = output.detection_values(name, n_obs, detection[row])
+                facts = (observed.names[index], observed.lengths[index], detection[row])
+                rows[index] = output.detection_values(*facts)
             shown.update(len(batch.index))
-    rows = [by_index[index] for index in sorted(by_index)]
     found = any(row["misspecified"] for row in rows)
     if json:
         output.print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
     else:
-        output.print_verdicts(rows, estimator.alpha)
+        output.print_verdicts(rows, estimator.alpha, observed.what)
     if found:
         raise typer.Exit(errors.MISSPECIFIED)
 
 
+@options.takes(options.OBSERVED)
 def adapt(
     mds: options.MdsFolder,
     data: options.DataFile,
-    summary: options.Summary = None,
-    columns: options.Columns = None,
-    dataset_column: options.DatasetColumn = None,
-    key: options.Key = None,
-    missing: options.MissingValues = "error",
-    alpha: options.Alpha = None,
     force: Annotated[bool, Option("--force", help=FORCE)] = False,
     out: Annotated[Path | None, Option(help=OUT)] = None,
     observations: Annotated[Path | None, Option(help=OBSERVATIONS)] = None,
     seed: Annotated[int | None, Option(help="Of the search; else as fitted.", min=0)] = None,
     json: options.Json = False,
+    **told: Any,
 ) -> None:
-    """Find the summaries with which to query a posterior, and which observations are wrong."""
+    """Find which observations, or entries of a vector, are wrong; what to ask a posterior at."""
     output.check_suffix(out, "--out", TABLES)
     output.check_suffix(observations, "--observations", TABLES)
-    told = (summary, columns, dataset_column, key, missing, alpha)
-    estimator, observed = load(mds, data, *told, seed=seed)
-    stream = estimator.adapt_stream(observed, force=force)
+    estimator, observed = load(mds, data, **told, seed=seed, force=force)
+    if observed.vectors:
+        stream: Any = (
+            pair
+            for b in observed.batches()
+            for pair in zip(b.index, estimator.adapt(b.x), strict=True)
+        )
+    else:
+        stream = estimator.adapt_stream(observed, force=force)
     rows: dict[int, dict[str, Any]] = {}
     columns_of: dict[str, list[Any]] = {}  # the table of observations, where it was asked for
     with bar(len(observed), "Adapting") as shown:
         for index, result in stream:
             name, n_obs = observed.names[index], observed.lengths[index]
             rows[index] = output.adaptation_values(name, n_obs, result)
-            weights, scores = result.weights.tolist(), result.outlier_score.tolist()
-            which = {"dataset": [name] * n_obs, "observation": range(n_obs), "weight": weights}
-            which |= {"outlier_score": scores, "outlier": result.outliers.tolist()}
+            which = {"dataset": [name] * n_obs} | output.parts_of(result)
             for key, column in which.items() if observations is not None else ():
                 columns_of.setdefault(key, []).extend(column)
             shown.update()
-    failed = [failure for failure in stream.report.failures if failure.index not in rows]
-    failures = [{"dataset": observed.names[f.index], "message": f.message} for f in failed]
+    failed = () if observed.vectors else stream.report.failures
+    left = [failure for failure in failed if failure.index not in rows]
+    failures = [{"dataset": observed.names[f.index], "message": f.message} for f in left]
     found = list(rows.values())
     if out is not None:
         output.write_table(out, [_flat(row) for row in found])
     if observations is not None:
         output.write_table(observations, columns_of)
     if json:
-        said = {"datasets": found, "failures": failures}
-        output.print_json("adapt", alpha=estimator.alpha, **said)
+        output.print_json("adapt", alpha=estimator.alpha, datasets=found, failures=failures)
     else:
         if found:
-            output.print_verdicts(found, estimator.alpha)
+            output.print_verdicts(found, estimator.alpha, observed.what)
         if len(found) == 1:
-            _print_one(found[0])
-        cells = []
-        for row in (row for row in found if row["adapted"] and len(found) > 1):
-            summaries = (f"[{', '.join(map(number, row[name]))}]" for name in SUMMARIES)
-            counts = (number(row["epsilon"]), str(len(row["outliers"])))
-            cells.append((str(row["dataset"]), *counts, *summaries))
-        if cells:
-            title = f", the first {MAX_LISTED}" if len(cells) > MAX_LISTED else ""
-            output.print_table(ADAPTED, cells[:MAX_LISTED], f"Adapted{title}:")
+            _print_one(found[0], result)
+        many = [row for row in found if row["adapted"]] if len(found) > 1 else []
+        if many:
+            title = f", the first {MAX_LISTED}" if len(many) > MAX_LISTED else ""
+            names = VECTORS if observed.vectors else ADAPTED
+            cells = [_adapted(row) for row in many[:MAX_LISTED]]
+            output.print_table(names, cells, f"Adapted{title}:")
         for failure in failures:
             say(f"Error: dataset {failure['dataset']}: {failure['message']}")
         for path in filter(None, (out, observations)):
@@ -355,68 +381,80 @@ def adapt(
         raise typer.Exit(errors.FAILURE)
 
 
+def _adapted(row: dict[str, Any]) -> tuple[str, ...]:
+    name, outliers = str(row["dataset"]), str(len(row["outliers"]))
+    if "s_star" not in row:
+        return name, outliers, str(len(row["missing"])), row["status"]
+    summaries = (f"[{', '.join(map(number, row[key]))}]" for key in SUMMARIES)
+    return name, number(row["epsilon"]), outliers, *summaries
+
+
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with a column for each number of a summary, and how many outliers there are."""
-    flat = {key: value for key, value in row.items() if key not in SUMMARIES}
-    flat["outliers"] = len(row["outliers"])
-    return flat | {f"{name}_{i}": v for name in SUMMARIES for i, v in enumerate(row[name])}
+    """Return a row with a column for each number of a list, and how many outliers there are."""
+    wide = [name for name in (*SUMMARIES, *output.COMPLETED) if name in row]
+    counts = {name: len(row[name]) for name in ("outliers", "missing") if name in row}
+    flat = {key: value for key, value in row.items() if key not in wide} | counts
+    return flat | {f"{name}_{i}": v for name in wide for i, v in enumerate(row[name])}
 
 
-def _print_one(values: dict[str, Any]) -> None:
+def _print_one(values: dict[str, Any], result: Any) -> None:
     """Say what was done about one dataset, with observations counted from 0 as in Python."""
     print(f"{values['message'][:1].upper()}{values['message'][1:]}.")
-    pairs = zip(values["s_obs"], values["s_star"], strict=True)
-    rows = [(f"s_{i}", number(a), number(b)) for i, (a, b) in enumerate(pairs)]
-    rows.append(("distance", number(values["distance_obs"]), number(values["distance_star"])))
-    output.print_table(("", "observed", "used"), rows)
-    if values["adapted"]:
+    if "s_star" in values:
+        pairs = zip(values["s_obs"], values["s_star"], strict=True)
+        rows = [[f"s_{i}", number(a), number(b)] for i, (a, b) in enumerate(pairs)]
+        rows.append(["distance", number(values["distance_obs"]), number(values["distance_star"])])
+        output.print_table(("", "observed", "used"), rows)
+        total, what = values["n_obs"], "observations"
+    else:
+        total, what = values["n_entries"], "entries"
+        parts = output.parts_of(result)
+        every = zip(*parts.values(), strict=True)
+        rows = [
+            [str(e), *map(number, values)] for e, *values, lost, wrong in every if lost or wrong
+        ]
+        if rows:
+            output.print_table(list(parts)[:-2], rows[:MAX_LISTED])
+    if values["adapted"] and "epsilon" in values:
         epsilon, error = number(values["epsilon"]), number(values["epsilon_error"])
         print(f"Contaminated share: {epsilon} (standard error {error}).")
-    outliers, n_obs = values["outliers"], values["n_obs"]
-    if not outliers:
-        print(f"None of the {n_obs} observations is an outlier.")
-        return
-    listed = ", ".join(map(str, outliers[:MAX_LISTED])) + (", ..." if outliers[MAX_LISTED:] else "")
-    print(f"Outliers: {len(outliers)} of {n_obs} observations, counted from 0: {listed}.")
+    for name in ("outliers", "missing"):
+        if not (found := values.get(name)):
+            continue
+        listed = ", ".join(map(str, found[:MAX_LISTED])) + (", ..." if found[MAX_LISTED:] else "")
+        print(f"{name.capitalize()}: {len(found)} of {total} {what}, counted from 0: {listed}.")
+    if not values["outliers"]:
+        print(f"None of the {total} {what} is an outlier.")
 
 
-NETCDF, NUMPY = ".nc", ".npy"
-FORMATS = (NETCDF, *TABLES, NUMPY)
-QUANTILES = (0.05, 0.5, 0.95)
+NETCDF, NUMPY, DRAWN = ".nc", ".npy", "File of samples: .nc (ArviZ), .csv, .parquet or .npy."
+FORMATS, QUANTILES = (NETCDF, *TABLES, NUMPY), (0.05, 0.5, 0.95)
 STATISTICS = ("mean", "sd", "q05", "q50", "q95")
-DRAWN = "File of samples: .nc (ArviZ), .csv, .parquet or .npy."
 
 
+@options.takes(options.ASKED | options.OBSERVED)
 def sample(
     mds: options.MdsFolder,
     data: options.DataFile,
-    posterior: options.Posterior = None,
-    summary: options.Summary = None,
-    prior: options.Prior = None,
-    trust: options.Trust = False,
     num: Annotated[int, Option(help="Samples for each dataset.", min=1)] = 1_000,
-    names: options.ThetaNames = None,
-    columns: options.Columns = None,
-    dataset_column: options.DatasetColumn = None,
-    key: options.Key = None,
-    missing: options.MissingValues = "error",
-    alpha: options.Alpha = None,
     out: Annotated[Path | None, Option(help=DRAWN)] = None,
     seed: options.Seed = 0,
     json: options.Json = False,
+    **told: Any,
 ) -> None:
-    """Draw from the robust posterior: at the observed summary, or the adapted one if need be."""
+    """Draw from the robust posterior: given the data as observed, or as adapted if need be."""
     output.check_suffix(out, "--out", FORMATS)
-    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
+    posterior, prior, trust, names = (told.pop(name) for name in options.ASKED)
+    estimator, observed = load(mds, data, **told)
     with waiting("Loading the posterior"):
         import numpy as np
 
         robust = mindist.RobustPosterior(load_posterior(posterior, prior, trust=trust), estimator)
     if out is not None and out.suffix.lower() in (NETCDF, NUMPY) and len(observed) > 1:
-        raise UsageError(
-            f"--out: a {out.suffix} file holds the samples of one dataset, and {data} has "
-            f"{len(observed)}. Write a .csv or .parquet, which has a column `dataset`."
+        said = (
+            f"a {out.suffix} file holds the samples of one dataset, and {data} has {len(observed)}."
         )
+        raise UsageError(f"--out: {said} Write a .csv or .parquet, which has a column `dataset`.")
     drawn = []
     with bar(len(observed), "Sampling") as shown:
         for index, x in enumerate(observed):  # each from a seed of its own
@@ -437,31 +475,39 @@ def sample(
         table = dict(zip(labels, np.concatenate(drawn).astype(float).T, strict=True))
         which = np.repeat(observed.names, [len(samples) for samples in drawn])
         output.write_table(out, {"dataset": which} | table if len(drawn) > 1 else table)
+    each = (observed.names, observed.lengths, observed, drawn)
     rows = [
-        output.adaptation_values(name, len(x), robust.adapt(x))  # which it has remembered
+        output.adaptation_values(name, size, robust.adapt(x))  # which it has remembered
         | {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
-        for name, x, samples in zip(observed.names, observed, drawn, strict=True)
+        for name, size, x, samples in zip(*each, strict=True)
     ]
     if json:
         values = {"parameters": labels, "out": out, "datasets": rows}
         output.print_json("sample", alpha=estimator.alpha, **values)
         return
-    output.print_verdicts(rows, estimator.alpha)
+    output.print_verdicts(rows, estimator.alpha, observed.what)
     listed = [row for row in rows if row["posterior"]][:MAX_LISTED]
+    one, some, kept = (f"at {w} summary" for w in ("the adapted", "an adapted", "the observed"))
+    if observed.vectors:
+        one, some, kept = *["averaged over completed vectors"] * 2, "at the observed vector"
     if len(rows) == 1:
-        moved = "adapted" if rows[0]["adapted"] else "observed"
+        how = one if rows[0]["adapted"] else kept
         cells = [[p["name"], *(number(p[key]) for key in STATISTICS)] for p in rows[0]["posterior"]]
-        title = f"Posterior at the {moved} summary, {rows[0]['num_samples']:,} samples:"
+        title = f"Posterior {how}, {rows[0]['num_samples']:,} samples:"
         output.print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title)
     elif listed:
-        cells = []
-        for row in listed:
-            means = (f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"])
-            cells.append([str(row["dataset"]), *means])
+        cells = [
+            [
+                str(r["dataset"]),
+                *(f"{number(p['mean'])} ({number(p['sd'])})" for p in r["posterior"]),
+            ]
+            for r in listed
+        ]
         few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
-        adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} at an adapted summary"
+        adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} {some}"
         title = f"Posterior means and standard deviations{few}, {adapted}:"
-        output.print_table(("dataset", *(p["name"] for p in listed[0]["posterior"])), cells, title)
+        columns = (observed.what, *(p["name"] for p in listed[0]["posterior"]))
+        output.print_table(columns, cells, title)
     if out is not None:
         print(f"Written: {out}")
 
@@ -480,39 +526,33 @@ def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
 PREDICTIVE = "The simulator, for a posterior-predictive check."
 
 
+@options.takes(options.ASKED | options.OBSERVED)
 def report(
     mds: options.MdsFolder,
     data: options.DataFile,
     out: Annotated[Path, Option(help="The page, a file that ends in .html.")],
-    summary: options.Summary = None,
-    posterior: options.Posterior = None,
-    prior: options.Prior = None,
-    trust: options.Trust = False,
     simulator: Annotated[str | None, Option(metavar=options.NAME, help=PREDICTIVE)] = None,
-    names: options.ThetaNames = None,
-    columns: options.Columns = None,
-    dataset_column: options.DatasetColumn = None,
-    key: options.Key = None,
-    missing: options.MissingValues = "error",
     dataset: Annotated[str | None, Option(help="Which dataset, where there are several.")] = None,
-    alpha: options.Alpha = None,
     seed: options.Seed = 0,
     json: options.Json = False,
+    **told: Any,
 ) -> None:
     """Write one self-contained HTML page about a dataset: what is wrong, and what follows."""
     output.check_suffix(out, "--out", (".html",))
-    estimator, observed = load(mds, data, summary, columns, dataset_column, key, missing, alpha)
+    posterior, prior, trust, names = (told.pop(name) for name in options.ASKED)
+    estimator, observed = load(mds, data, **told, simulator=simulator)
     known = [str(name) for name in observed.names]
     shown = ", ".join(known[:20]) + (", ..." if known[20:] else "")
     if dataset is None and len(known) > 1:
-        raise UsageError(f"A report is about one dataset. Name it with --dataset: {shown}.")
+        raise UsageError(f"A report is about one {observed.what}. Name it with --dataset: {shown}.")
     if dataset not in (None, *known):
         raise UsageError(f"--dataset: there is no {dataset!r}. There are {shown}.")
-    name = observed.names[0 if dataset is None else known.index(dataset)]
-    x = observed[name]
-    # as `adapt` calls them, and its tables
-    labels = [f"s_{i}" for i in range(estimator.fitted_.wide.bank.s.shape[1])]
-    given: dict[str, Any] = {"x": x, "seed": seed, "summary_names": labels}
+    index = 0 if dataset is None else known.index(dataset)
+    name, size = observed.names[index], observed.lengths[index]
+    given: dict[str, Any] = {"x": observed[name], "seed": seed}
+    if not observed.vectors:  # as `adapt` calls them, and its tables
+        num = estimator.fitted_.wide.bank.s.shape[1]
+        given["summary_names"] = [f"s_{i}" for i in range(num)]
     if posterior is not None:
         given["posterior"] = load_posterior(posterior, prior, trust=trust)
     if simulator is not None:
@@ -522,13 +562,13 @@ def report(
     with extra("report"):
         from mindist.report import write_report
     with waiting("Writing the report"):
-        result = estimator.adapt(x)
+        result = estimator.adapt(given["x"])
         write_report(out, result=result, mds=estimator, **given)
-    values = output.adaptation_values(name, len(x), result)
+    values = output.adaptation_values(name, size, result)
     if json:
         output.print_json("report", out=out, alpha=estimator.alpha, datasets=[values])
     else:
-        output.print_verdicts([values], estimator.alpha)
+        output.print_verdicts([values], estimator.alpha, observed.what)
         print(f"Written: {out}")
 
 

@@ -5,13 +5,15 @@ messages such as "it was fitted with --summary model.py:summary": nothing in it 
 """
 
 import importlib
+import inspect
 import json
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, reduce
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from typer import Argument, Option
 
@@ -19,10 +21,8 @@ import mindist
 from mindist.cli.errors import USER_FILES, CommandError, UsageError, extra
 from mindist.cli.output import say, waiting
 
-NAME = "FILE.py:NAME"
-
+NAME, RANDOM = "FILE.py:NAME", "Of everything random"
 LEVEL = "Share of well-specified datasets that may be called misspecified; "
-RANDOM = "Of everything random"
 
 MdsFolder = Annotated[Path, Argument(metavar="MDS", help="The folder that `mindist fit` wrote.")]
 BANK = "The folder that `mindist simulate` wrote."
@@ -51,12 +51,32 @@ DATASET = "Column of a table that names the dataset of each row."
 DatasetColumn = Annotated[str | None, Option(metavar="COLUMN", help=DATASET)]
 ARRAY = "Array in a file that holds several; '*' for all."
 Key = Annotated[str | None, Option(metavar="NAME", help=ARRAY)]
-MISSING = "What becomes of observations with missing values."
-MissingValues = Annotated[Literal["error", "drop"], Option("--missing", help=MISSING)]
+MISSING = "What becomes of observations with missing values; error by default."
+MissingValues = Annotated[Literal["error", "drop"] | None, Option("--missing", help=MISSING)]
 Alpha = Annotated[float | None, Option(min=0, max=1, help=f"{LEVEL}else as fitted.")]
 Seed = Annotated[int, Option("--seed", help=f"{RANDOM}.", min=0)]
 DOCUMENT = "Print one JSON document to stdout, and all else to stderr."
 Json = Annotated[bool, Option("--json", help=DOCUMENT)]
+IN_FILE: dict[str, Any] = {"columns": Columns, "key": Key}
+OBSERVED = {"summary": Summary, "dataset_column": DatasetColumn, "missing": MissingValues}
+OBSERVED |= {"alpha": Alpha, **IN_FILE}
+ASKED = {"posterior": Posterior, "prior": Prior, "trust": Trust, "names": ThetaNames}
+
+
+def takes(shared: dict[str, Any]) -> Callable[[Any], Any]:
+    """Let a command take options as its `**told`: None by default, False where they are flags."""
+
+    def taking(command: Any) -> Any:
+        signature = inspect.signature(command)
+        *own, _ = signature.parameters.values()
+        for name, kind in shared.items():
+            how: Any = {"default": False if kind is Trust else None, "annotation": kind}
+            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **how))
+        command.__signature__ = signature.replace(parameters=own)
+        command.__annotations__ |= shared
+        return command
+
+    return taking
 
 
 def split(names: str) -> list[str]:
@@ -64,7 +84,8 @@ def split(names: str) -> list[str]:
 
 
 NOTE, SELFTEST = "command.json", "selftest.json"
-WRITERS = {"MinimumDistance": "mindist fit", "NeuralPosterior": "mindist train"}
+WRITERS = dict.fromkeys(("MinimumDistance", "Entrywise"), "mindist fit")
+WRITERS["NeuralPosterior"] = "mindist train"
 MAX_TEXT = 200  # characters of a note that are shown
 POSTERIORS = "a folder that `mindist train` wrote, file.py:name, or a pickle of sbi's with --trust"
 
@@ -91,7 +112,8 @@ def open_bank(folder: Path) -> Any:
     if not folder.exists():
         raise UsageError(f"BANK: there is no folder {folder}. `mindist simulate` makes one.")
     if not (folder / "zarr.json").is_file():
-        raise UsageError(f"BANK: {folder} is not a bank that `mindist simulate` wrote.")
+        file = " A file of simulated vectors is for --entrywise." if folder.is_file() else ""
+        raise UsageError(f"BANK: {folder} is not a bank that `mindist simulate` wrote.{file}")
     bank = mindist.SimulationBank.open(folder)
     if not bank.complete:
         then = "Run the `mindist simulate` that began it again; it goes on where it stopped."
@@ -99,27 +121,50 @@ def open_bank(folder: Path) -> Any:
     return bank
 
 
-def load(folder: Path, path: Path, *told: Any, seed: int | None = None) -> tuple[Any, Any]:
-    """Load a fitted `MinimumDistance`, with another level or seed where given, and data for it."""
+def load(
+    folder: Path, path: Path, *, alpha: float | None, seed: int | None = None, **told: Any
+) -> tuple[Any, Any]:
+    """Load a fitted estimator, with another level or seed where given, and data for it."""
+    summary, missing, dataset = (told.pop(k) for k in ("summary", "missing", "dataset_column"))
+    columns, key = (told.pop(k) for k in IN_FILE)
+    with waiting("Loading"):
+        if check_artefact(folder, "MDS", "mindist fit") == "Entrywise":
+            why = f"with {folder}, which `mindist fit --entrywise` wrote"
+            refuse(why, summary=summary, missing=missing, **told)
+            estimator, missing = cast(Any, mindist.Entrywise.load(folder)), "keep"
+        else:
+            estimator = load_mds(folder, need_summary(summary, noted(folder, "summary"), folder))
+        estimator.alpha = estimator.alpha if alpha is None else alpha
+        estimator.seed = estimator.seed if seed is None else seed
+        how = {"event_shape": estimator.event_shape, "dataset": dataset}
+        return estimator, read_data(path, columns, key, missing=missing or "error", **how)
+
+
+def load_mds(folder: Path, summary: str) -> Any:
     from mindist.storage import read_json
 
-    summary, columns, dataset, key, missing, alpha = told  # the options, as the commands have them
-    with waiting("Loading"):
-        check_artefact(folder, "MDS", "mindist fit")
-        name = need_summary(summary, noted(folder, "summary"), folder)
-        mds = mindist.MinimumDistance.load(folder, load_user_code(name, "--summary"))
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            # what `mindist fit --selftest` left, if it is there and whole
-            mds.selftest_ = mindist.SelfTest.from_dict(read_json(folder / SELFTEST))
-        mds.alpha = mds.alpha if alpha is None else alpha
-        mds.seed = mds.seed if seed is None else seed
-        if not path.exists():
-            raise UsageError(f"DATA: there is no file {path}.")
-        how: Any = {"columns": columns and split(columns), "dataset": dataset, "key": key}
-        return mds, mindist.read_observed(path, event_shape=mds.event_shape, missing=missing, **how)
+    mds = mindist.MinimumDistance.load(folder, load_user_code(summary, "--summary"))
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        # what `mindist fit --selftest` left, if it is there and whole
+        mds.selftest_ = mindist.SelfTest.from_dict(read_json(folder / SELFTEST))
+    return mds
 
 
-def check_artefact(folder: Path, argument: str, command: str) -> None:
+def read_data(path: Path, columns: str | None, key: str | None, **how: Any) -> Any:
+    if not path.exists():
+        raise UsageError(f"DATA: there is no file {path}.")
+    return mindist.read_observed(path, columns=columns and split(columns), key=key, **how)
+
+
+def refuse(why: str, **given: Any) -> None:
+    """Raise where an option was given that has no use."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise UsageError(f"--{name.replace('_', '-')}: has no use {why}. Leave it out.")
+
+
+def check_artefact(folder: Path, argument: str, command: str) -> str:
+    """Return the kind of what a folder holds; raise where another command wrote it."""
     from mindist.storage import JSON_NAME, read_json
 
     give = f"Give the folder that `{command}`"
@@ -130,9 +175,10 @@ def check_artefact(folder: Path, argument: str, command: str) -> None:
     if not (folder / JSON_NAME).is_file():
         raise UsageError(f"{argument}: {folder} is not a folder that `{command}` wrote.")
     header = read_json(folder / JSON_NAME)  # loading the rest finds out whether it is true
-    writer = WRITERS.get(str(header.get("kind"))) if isinstance(header, dict) else None
-    if writer not in (None, command):
-        raise UsageError(f"{argument}: {folder} was written by `{writer}`. {give} wrote.")
+    kind = str(header.get("kind")) if isinstance(header, dict) else ""
+    if WRITERS.get(kind, command) != command:
+        raise UsageError(f"{argument}: {folder} was written by `{WRITERS[kind]}`. {give} wrote.")
+    return kind
 
 
 def need_summary(summary: str | None, known: str | None = None, folder: Path | None = None) -> str:

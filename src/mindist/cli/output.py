@@ -17,6 +17,7 @@ DELAY = 2.0  # seconds before a bar is shown: what is quicker needs none
 PLAIN_WIDTH = 160  # of tables in a file or a pipe
 MAX_LISTED = 20  # datasets, or outliers, that are listed in words
 TABLES = (".csv", ".parquet")
+COMPLETED = ("completed_mean", "completed_sd")
 
 
 def say(text: str) -> None:
@@ -74,38 +75,67 @@ def number(value: Any) -> str:
     return f"{float(value):.4g}"
 
 
+def places(entries: Any) -> list[Any]:
+    """Return where entries of a vector are true: numbers, or lists of them for an image."""
+    where = entries.nonzero()
+    return list((where[:, 0] if entries.dim() == 1 else where).tolist())
+
+
 def detection_values(name: Any, n_obs: int, detection: Any) -> dict[str, Any]:
-    facts = {"dataset": name, "n_obs": n_obs, "misspecified": bool(detection.misspecified)}
-    facts |= {"p_value": float(detection.p_value), "distance_obs": float(detection.distance_obs)}
-    return facts | {"threshold": detection.threshold, "s_obs": detection.s_obs.tolist()}
+    vector = isinstance(detection, mindist.EntryDetection)
+    facts: dict[str, Any] = {"dataset": name, "n_entries" if vector else "n_obs": n_obs}
+    facts |= {"misspecified": bool(detection.misspecified), "p_value": float(detection.p_value)}
+    if vector:
+        return facts | {"missing": places(detection.missing)}
+    facts |= {"distance_obs": float(detection.distance_obs), "threshold": detection.threshold}
+    return facts | {"s_obs": detection.s_obs.tolist()}
 
 
 def adaptation_values(name: Any, n_obs: int, result: Any) -> dict[str, Any]:
     facts = detection_values(name, n_obs, result) | {"adapted": bool(result.adapted)}
     facts |= {"status": result.status.name.lower(), "message": result.message}
+    facts["outliers"] = places(result.outliers)
+    if isinstance(result, mindist.Completion):
+        mean, sd = result.completed.mean(0), result.completed.std(0)
+        return facts | {k: v.flatten().tolist() for k, v in zip(COMPLETED, (mean, sd), strict=True)}
     facts |= {"s_star": result.s_star.tolist(), "distance_star": float(result.distance_star)}
-    facts |= {"epsilon": float(result.epsilon), "epsilon_error": float(result.epsilon_error)}
-    return facts | {"outliers": result.outliers.nonzero().flatten().tolist()}
+    return facts | {k: float(getattr(result, k)) for k in ("epsilon", "epsilon_error")}
 
 
-def print_verdicts(rows: list[dict[str, Any]], alpha: float) -> None:
+def parts_of(result: Any) -> dict[str, Any]:
+    """Return what is known of each observation of a dataset, or of each entry of a vector."""
+    if not isinstance(result, mindist.Completion):
+        facts: dict[str, Any] = {"observation": range(len(result.weights))}
+        facts |= {"weight": result.weights, "outlier_score": result.outlier_score}
+    else:
+        every = places(result.missing | True)
+        facts = {"entry": [e if isinstance(e, int) else ",".join(map(str, e)) for e in every]}
+        facts |= {"observed": result.x_obs, "predicted": result.predicted, "spread": result.spread}
+        facts |= {"outlier_score": result.outlier_score, "missing": result.missing}
+    facts["outlier"] = result.outliers
+    return {k: v.flatten().tolist() if hasattr(v, "flatten") else v for k, v in facts.items()}
+
+
+def print_verdicts(rows: list[dict[str, Any]], alpha: float, what: str = "dataset") -> None:
     """Say whether datasets could have come from the simulator; of many, which could not."""
     if len(rows) == 1:
         p, level = rows[0]["p_value"], number(alpha)
         verdict = "Misspecified: only" if rows[0]["misspecified"] else "Not misspecified:"
-        said = f"{100 * p:.2g}% of simulated datasets look as odd as this one"
+        said = f"{100 * p:.2g}% of simulated {what}s look as odd as this one"
         print(f"{verdict} {said} (p-value {number(p)}, level {level}).")
         return
     found = sorted((r for r in rows if r["misspecified"]), key=lambda row: row["p_value"])
     print(
-        f"{len(found)} of {len(rows)} datasets are misspecified; were none, about "
+        f"{len(found)} of {len(rows)} {what}s are misspecified; were none, about "
         f"{number(alpha * len(rows))} would be called so by chance (level {number(alpha)})."
     )
     if found:
         shown = found[:MAX_LISTED]
-        cells = [(str(r["dataset"]), str(r["n_obs"]), number(r["p_value"])) for r in shown]
+        sizes = [(str(r["n_obs"]),) if "n_obs" in r else () for r in shown]
+        each = zip(shown, sizes, strict=True)
+        cells = [(str(r["dataset"]), *size, number(r["p_value"])) for r, size in each]
         title = "" if shown == found else f"The {len(shown)} of them with the lowest p-values:"
-        print_table(("dataset", "observations", "p-value"), cells, title)
+        print_table((what, *["observations"] * len(sizes[0]), "p-value"), cells, title)
 
 
 def check_suffix(path: Path | None, option: str, known: Sequence[str]) -> None:

@@ -42,6 +42,7 @@ class Request:  # the arguments of `read_observed`, and the errors that all form
     columns: Sequence[str] | None = None
     dataset: str | None = None
     max_bytes: int = MAX_BYTES
+    vectors: bool = False  # for `Entrywise`: every row is one
 
     @contextmanager
     def reading(self, kind: str) -> Iterator[None]:
@@ -74,6 +75,15 @@ class Source(NamedTuple):
     names: Sequence[Any]
     event_shape: tuple[int, ...]
     read: Callable[[], Iterator[NDArray[Any]]]
+
+    def rows(self) -> "Source":
+        """Return every observation as a vector of its own, with its name or its number."""
+        sizes = [len(x) for x in self.read()]
+        pairs = zip(self.names, sizes, strict=True)
+        names: list[Any] = [(name, i) for name, size in pairs for i in range(size)]
+        if len(sizes) == 1 or max(sizes) == 1:
+            names = [name[len(sizes) == 1] for name in names]
+        return Source(names, self.event_shape, lambda: chain.from_iterable(self.read()))
 
 
 @dataclass(frozen=True)
@@ -108,10 +118,19 @@ class Observed:
     lengths: tuple[int, ...]  # N_i, the observations in each dataset, without those dropped
     dropped: tuple[int, ...]  # how many observations of each lack a value
     _source: Source = field(repr=False, compare=False)
+    vectors: bool = (
+        False  # `missing="keep"`: each dataset is one vector `(*event)`, N_i its entries
+    )
 
     @classmethod
     def read(cls, source: Source, missing: str) -> "Observed":
-        """Read through a source; missing values are an `"error"`, or something to `"drop"`."""
+        """Read through a source; what is missing is an `"error"`, or to `"drop"` or to `"keep"`."""
+        event = tuple(source.event_shape)
+        if missing == "keep":
+            source = source.rows()
+            num = len(source.names)
+            sizes, none = (math.prod(event),) * num, (0,) * num
+            return cls(tuple(source.names), event, sizes, none, source, vectors=True)
         names, lengths, dropped, first = tuple(source.names), [], [], ""
         for name, x in zip(names, source.read(), strict=True):
             wrong = ~_complete(x)
@@ -127,14 +146,14 @@ class Observed:
                 "missing='drop' to leave such observations out, or impute them as the simulator "
                 "would produce them."
             )
-        return cls(names, tuple(source.event_shape), tuple(lengths), tuple(dropped), source)
+        return cls(names, event, tuple(lengths), tuple(dropped), source)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __iter__(self) -> Iterator[Tensor]:
         for x in self._source.read():
-            complete = _complete(x)
+            complete = np.array(True) if self.vectors else _complete(x)
             small = x.dtype.kind == "f" and x.dtype.itemsize <= 4  # all else goes into float64
             kept, kind = x if complete.all() else x[complete], np.float32 if small else np.float64
             yield torch.from_numpy(np.array(kept, dtype=kind, order="C"))
@@ -146,6 +165,11 @@ class Observed:
         elif not isinstance(which, int) or not -len(self) <= which < len(self):
             raise KeyError(f"There is no dataset {which!r} among {len(self)}: see names.")
         return next(islice(self, which % len(self), None))
+
+    @property
+    def what(self) -> str:
+        """Return what each of them is: a dataset, or a vector."""
+        return "vector" if self.vectors else "dataset"
 
     @property
     def equal_length(self) -> bool:
@@ -177,7 +201,8 @@ class Observed:
 
     def __repr__(self) -> str:
         sizes = " to ".join(map(str, sorted({min(self.lengths), max(self.lengths)})))
-        text = f"{len(self)} datasets of {sizes} observations of shape {self.event_shape}"
+        many = "" if self.vectors else f" of {sizes} observations"
+        text = f"{len(self)} {self.what}s{many} of shape {self.event_shape}"
         if some := sum(map(bool, self.dropped)):
             text += f"; {sum(self.dropped)} observations with missing values dropped from {some}"
         return f"Observed({text})"
@@ -350,8 +375,8 @@ def _arrays(
             total += math.prod(shape) * int(array.dtype.itemsize)
         if compressed:
             request.check_size(total)  # before there is a name for each dataset
-        if event is None and len(arrays) > 1:
-            event = shape[1:]  # of several arrays each is one dataset
+        if event is None and (len(arrays) > 1 or request.vectors):
+            event = shape[1:]  # each array is one dataset
         if event is None and len(shape) > 1:
             raise ValueError(
                 f"{where}: an array of shape {shape} may be one dataset (N, *event) or many, "
@@ -361,9 +386,11 @@ def _arrays(
             )
         event = event or ()
         extra = len(shape) - len(event)
-        if extra not in (1, 2) or shape[extra:] != event:
-            one, batch = (", ".join([*first, *map(str, event)]) for first in ("N", ("B", "N")))
-            said = f"one dataset of shape ({one}) or many, ({batch})"
+        if extra not in ((0, 1) if request.vectors else (1, 2)) or shape[extra:] != event:
+            axes = ((), "B") if request.vectors else ("N", ("B", "N"))
+            one, batch = (", ".join([*first, *map(str, event)]) for first in axes)
+            what = "vector" if request.vectors else "dataset"
+            said = f"one {what} of shape ({one}) or many, ({batch})"
             then = "Give the event_shape of observations in the file, or reshape them as simulated."
             raise checks.wrong(where, said, f"an array of shape {shape}", then)
         many[key] = extra == 2
@@ -376,7 +403,7 @@ def _arrays(
             for key, opened in arrays.items():
                 array = opened()
                 if not many[key]:
-                    yield np.asarray(array[...])
+                    yield np.asarray(array[...]).reshape(-1, *(event or ()))
                     continue
                 # Chunks are decompressed once, if they are not too large.
                 size = math.prod(array.shape[1:]) * array.dtype.itemsize
@@ -406,7 +433,9 @@ def read_csv(request: Request) -> Source:
             options.autogenerate_column_names = bool([float(field) for field in first])
         kinds = {} if request.dataset is None else {request.dataset: string()}
         convert = csv.ConvertOptions(strings_can_be_null=True, column_types=kinds)
-        table = csv.read_csv(request.path, options, csv.ParseOptions(delimiter=delimiter), convert)
+        parse = csv.ParseOptions(delimiter=delimiter)
+        parse.ignore_empty_lines = not request.vectors or delimiter in line
+        table = csv.read_csv(request.path, options, parse, convert)
         return _table(table.schema, table.select, request)
 
 
@@ -445,6 +474,9 @@ def _table(schema: Any, read: Callable[[list[str]], Any], request: Request) -> S
     for i, name in enumerate(columns):
         x[:, i] = table.column(name).cast(pa.float64(), safe=False).to_numpy()
     event = (len(columns),) if request.event_shape is None else request.event_shape
+    if x.shape[1] != math.prod(event) != len(x):  # one column is one vector
+        said = f"one column of {math.prod(event)} rows, or a row for each vector"
+        raise checks.wrong("columns", said, f"one column of {len(x)} rows")
     x = x.reshape(-1, *event)
     if request.dataset is None:
         return Source([0], event, lambda: iter([x]))
@@ -489,7 +521,7 @@ def _columns(schema: Any, request: Request) -> list[str]:
             "of text; what is missing should be left empty, or be NA or NaN."
         )
     wanted = len(chosen) if request.event_shape is None else math.prod(request.event_shape)
-    if len(chosen) != wanted:
+    if len(chosen) != wanted and not (request.vectors and len(chosen) == 1):
         index = "One without a name is often an index. " if "" in chosen else ""
         shape = f"an observation of shape {request.event_shape}"
         got = f"{len(chosen)}: {_listed(chosen)}"
@@ -528,7 +560,8 @@ def read_observed(
         columns: Which columns of a table are the observation, by default all of numbers.
         dataset: Which column of a table names the dataset of a row; by default there is only one.
         missing: What to do about observations with a missing, NaN or infinite value: `"error"`, or
-            `"drop"` to leave them out; the result says how many there were.
+            `"drop"` to leave them out; the result says how many there were. `"keep"` is for
+            `Entrywise`: every row, or the only column of a table, is a vector with NaN in it.
         max_bytes: How much data a file may say that it holds, which can be far more than its size.
 
     Returns:
@@ -552,13 +585,14 @@ def read_observed(
     if not (file.is_dir() if suffix == ".zarr" else file.is_file()):
         kind = "folder" if suffix == ".zarr" else "regular file"
         raise checks.wrong("path", f"a {kind} for {suffix}", f"something else at {file}")
-    checks.choice(missing, ("error", "drop"), "missing")
+    checks.choice(missing, ("error", "drop", "keep"), "missing")
     event = None if event_shape is None else tuple(int(size) for size in event_shape)
     if suffix in TABLES and key is not None:
         raise ValueError("key: expected None for a table. Choose its columns with columns=[...].")
     if suffix not in TABLES and (columns is not None or dataset is not None):
         raise ValueError(f"columns, dataset: expected None for {suffix}, which is no table.")
-    source = READERS[suffix](Request(file, event, key, columns, dataset, max_bytes))
+    how = (key, columns, dataset, max_bytes, missing == "keep")
+    source = READERS[suffix](Request(file, event, *how))
     observed = Observed.read(source, missing)
     if not sum(observed.lengths):
         raise ValueError(f"path: {file} holds no complete observation.")

@@ -358,7 +358,8 @@ class RobustPosterior:
             predicted = predicted.reshape(*theta.shape[:2], *shape)
             groups["posterior_predictive"] = {"x": _draws(predicted, axes)}
         about = {"inference_library": "mindist", "inference_library_version": version("mindist")}
-        about["queried_at"] = f"{'minimum-distance' if at == 'adapted' else at} summaries"
+        asked = "completed vectors" if vectors else "minimum-distance summaries"
+        about["queried_at"] = asked if at == "adapted" else "observed summaries"
         sets = {}
         for name, values in groups.items():
             plain = xarray.Dataset(values, attrs=about)

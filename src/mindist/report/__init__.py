@@ -11,6 +11,7 @@ except ModuleNotFoundError:
     ) from None
 
 from mindist.report.before_after import plot_posteriors, plot_predictive
+from mindist.report.entries import plot_entries
 from mindist.report.evidence import (
     plot_data_space,
     plot_density_contours,
@@ -24,7 +25,13 @@ from mindist.report.evidence import (
 from mindist.report.style import new_figure, new_grid, save_figure
 from mindist.report.write import write_report
 
-__all__ = ["new_figure", "new_grid", "plot_data_space", "plot_density_contours", "plot_images"]
-__all__ += ["plot_null_distance", "plot_outlier_scores", "plot_posteriors", "plot_predictive"]
+__all__ = ["new_figure", "new_grid", "plot_data_space", "plot_density_contours", "plot_entries"]
+__all__ += [
+    "plot_images",
+    "plot_null_distance",
+    "plot_outlier_scores",
+    "plot_posteriors",
+    "plot_predictive",
+]
 __all__ += ["plot_selftest", "plot_summary_pairs", "plot_summary_space", "save_figure"]
 __all__ += ["write_report"]

@@ -386,7 +386,7 @@ def plot_images(axes: Any, rows: Mapping[str, Any]) -> Any:
     height, width = next(iter(arrays.values())).shape[-2:]
     gap = max(1, width // 16)
     for i, images in enumerate(arrays.values()):
-        low, high = np.quantile(images, [0.005, 0.995])
+        low, high = np.nanquantile(images, [0.005, 0.995])
         grey = {"cmap": "gray", "vmin": low, "vmax": high if high > low else low + 1}
         for j, image in enumerate(images):
             left, top = j * (width + gap), i * (height + gap)

@@ -1,13 +1,14 @@
 """`write_report`: from an adaptation to the page, what it needs, its tables and its figures."""
 
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,16 +16,19 @@ from markupsafe import Markup
 from torch import Tensor
 
 from mindist import checks
+from mindist.entrywise import Entrywise
 from mindist.minimum_distance import MinimumDistance
 from mindist.posteriors.queries import Conditions
 from mindist.posteriors.robust import RobustPosterior
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.report import before_after, evidence
+from mindist.report.before_after import AFTER, BEFORE
+from mindist.report.entries import vector_page
 from mindist.report.evidence import data_kind, plot_data_space, plot_density_contours
 from mindist.report.page import duration, inline_figure, number, plus_minus, render, versions
 from mindist.report.style import ADAPTED, OBSERVED, numbered
-from mindist.result import Adaptation
+from mindist.result import Adaptation, Completion
 from mindist.schema import moved
 from mindist.simulation.calls import NAN, predict_data
 from mindist.storage import write_whole
@@ -48,13 +52,21 @@ class Draws:  # samples of one posterior, and data simulated from them if there 
 
 
 class Material(NamedTuple):
-    result: Adaptation  # of one dataset, on the CPU
-    x: Tensor  # `(N, *event)`
-    mds: MinimumDistance
-    summary_names: Sequence[str]
-    theta_names: Sequence[str]  # none without a posterior
-    tests: Mapping[str, float]  # p-value of each statistic of the test
-    draws: Mapping[str, Draws]  # "before" at the observed summary, "after" at the adapted one
+    result: Any  # the Adaptation of one dataset or the Completion of one vector, on the CPU
+    x: Tensor  # `(N, *event)`, or the vector
+    mds: Any  # None for a vector if nobody gave any
+    summary_names: Sequence[str]  # or of the entries of a vector: none if nobody gave any
+    tests: Mapping[str, float] = {}  # p-value of each statistic of the test of a dataset
+    theta_names: Sequence[str] = ()  # none without a posterior
+    draws: Mapping[str, Draws] = {}  # "before" at the observed summary, "after" at the adapted one
+
+    @property
+    def before(self) -> Tensor:
+        """Return what was observed, as a posterior is asked: predictions for missing entries."""
+        if isinstance(self.result, Completion):
+            return torch.where(self.x.isfinite(), self.x, self.result.predicted).flatten()
+        s_obs: Tensor = self.result.s_obs
+        return s_obs
 
     @property
     def adapted(self) -> bool:
@@ -63,19 +75,22 @@ class Material(NamedTuple):
     @property
     def null_size(self) -> int:
         """Return how many simulated datasets the p-value is calibrated on."""
+        if isinstance(self.result, Completion):
+            return sys.maxsize  # not known here: the smallest p-value is said like any other
         fitted = self.mds.fitted_
         return len(fitted.procedure.test.null if fitted.procedure else fitted.null.noise)
 
     @property
     def scale(self) -> Tensor:
         """Return the standard deviations of simulated summaries `(d_s,)`; 1 where all are equal."""
-        scale = self.mds.fitted_.wide.bank.scale.cpu()
+        scale: Tensor = self.mds.fitted_.wide.bank.scale.cpu()
         return torch.where(scale > 0, scale, 1.0)
 
     @property
     def shift(self) -> Tensor:
         """Return how far the summary moved, in standard deviations of simulated ones, `(d_s,)`."""
-        return (self.result.s_star - self.result.s_obs).double() / self.scale
+        moved: Tensor = self.result.s_star - self.result.s_obs
+        return moved.double() / self.scale
 
 
 def predict(drawn: Draws, simulator: Any, x: Tensor, weights: Tensor, mds: Any, seed: int) -> Draws:
@@ -119,6 +134,17 @@ MOST_ROWS = 1_000  # of the table of observations; a larger page is slow on a ph
 MOST_VALUES = 3  # numbers of an observation that have a place in the table
 PLAIN = ("sorting", "bandwidth", "num_features", "frequencies", "seed")
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
+WHERE = {"before": "observed", "after": "adapted"}
+AT = {"before": BEFORE, "after": AFTER}
+AT_VECTORS = {"before": "at the observed vector", "after": "over completed vectors"}
+# What a page on a dataset and one on a vector say.
+NOUNS = ("dataset", "vector")
+CALLS = ("result.report(path, x=x, mds=mds, ", "result.report(path, mds=entries, ")
+LAST, POSTERIOR = {"settings": "Settings"}, {"posterior": "Posterior before and after"}
+FIRST = {"summaries": "Summaries", "distance": "Distance from the simulations"}
+FIRST |= {"observations": "Observations", **POSTERIOR, "predictive": "What the posterior predicts"}
+FIRST |= {"selftest": "What can be mended at all"}
+SECTIONS = (FIRST | LAST, {"entries": "Entries"} | POSTERIOR | LAST)
 STATISTICS = {  # what the statistics of the test measure
     "distance": "distance of the data from the decoder",
     "observations odd": "distance of all observations from the model at the observed summary",
@@ -130,9 +156,9 @@ STATISTICS = {  # what the statistics of the test measure
 def write_report(
     path: str | os.PathLike[str],
     *,
-    result: Adaptation,
-    x: Array,
-    mds: MinimumDistance | None = None,
+    result: Adaptation | Completion,
+    x: Array | None = None,
+    mds: MinimumDistance | Entrywise | None = None,
     posterior: Any = None,
     simulator: Callable[..., Any] | None = None,
     theta_names: Sequence[str] | None = None,
@@ -141,22 +167,23 @@ def write_report(
     num_samples: int = 1_000,
     seed: int = 0,
 ) -> Path:
-    """Write one self-contained HTML page on an observed dataset, and return its path.
+    """Write one self-contained HTML page on an observed dataset or vector; return its path.
 
     The verdict in words, the summaries among simulated ones, the distance against its null, the
     observations ranked by outlier score, and, with a posterior, what the adaptation changes: the
-    posterior and, with a simulator, what it predicts. The page loads nothing from anywhere.
+    posterior and, with a simulator, what it predicts. Of one vector, its entries against what the
+    others predict, in place of summaries and observations. The page loads nothing from anywhere.
 
     Arguments:
         path: Path of the file; its folder is made.
-        result: The adaptation of one dataset, `mds.adapt(x)`.
-        x: That dataset, `(N, *event)`.
-        mds: The fitted estimator; by default that of `posterior`.
+        result: The adaptation of one dataset, `mds.adapt(x)`, or the completion of one vector.
+        x: That dataset, `(N, *event)`; a completion has its vector itself.
+        mds: The fitted estimator; by default that of `posterior`. A completion needs none.
         posterior: A `RobustPosterior`, or any posterior that it wraps.
         simulator: Parameters to datasets, as for `mindist.simulate`; for a check of what the
             posterior predicts.
         theta_names: Names of the d_theta parameters.
-        summary_names: Names of the d_s summaries.
+        summary_names: Names of the d_s summaries, or of the entries of a vector.
         title: Title of the page.
         num_samples: Samples drawn from each posterior.
         seed: Seed of samples and of replicated data.
@@ -172,20 +199,58 @@ def write_report(
         >>> "do not look like data from the simulator" in path.read_text()
         True
     """
-    start, path = time.monotonic(), Path(path)
-    if mds is None and isinstance(posterior, RobustPosterior):
-        mds = posterior.mds
-    if not isinstance(mds, MinimumDistance):
-        expected, kind = "the fitted MinimumDistance that gave the result", type(posterior).__name__
-        own = f"only a RobustPosterior brings its own, and posterior is a {kind}"
-        raise checks.wrong("mds", expected, f"{type(mds).__name__}; {own}", kind=TypeError)
-    if posterior is not None and not isinstance(posterior, RobustPosterior):
-        posterior = RobustPosterior(posterior, mds)
-    if not isinstance(result, Adaptation):
-        raise TypeError(
-            f"result: expected an Adaptation, got {type(result).__name__}. Make one with "
-            "mds.adapt(x_obs)."
+    start, path, vector = time.monotonic(), Path(path), isinstance(result, Completion)
+    if not isinstance(given := cast(Any, result), Adaptation | Completion):
+        then, got = "Make one with mds.adapt(x_obs).", type(given).__name__
+        raise checks.wrong("result", "an Adaptation or a Completion", got, then, TypeError)
+    known: Any = posterior.mds if mds is None and isinstance(posterior, RobustPosterior) else mds
+    need: Any = Entrywise if vector else MinimumDistance
+    if not isinstance(known, need) and not (vector and known is posterior is None):
+        kind, expected = (
+            type(posterior).__name__,
+            f"the fitted {need.__name__} that gave the result",
         )
+        own = f"only a RobustPosterior brings its own, and posterior is a {kind}"
+        raise checks.wrong("mds", expected, f"{type(known).__name__}; {own}", kind=TypeError)
+    if posterior is not None and not isinstance(posterior, RobustPosterior):
+        posterior = RobustPosterior(posterior, known)
+    if vector and simulator is not None:
+        raise checks.wrong("simulator", "None for one vector", type(simulator).__name__)
+    num, seed = checks.positive(num_samples, "num_samples"), checks.seed(seed)
+    of: Any = one_vector if vector else one_dataset
+    material: Any = of(result, x, known, summary_names)
+    where = AT_VECTORS if vector else AT
+    if posterior is not None:
+        backend, one = posterior.queries.backend, material.result
+        names = names_of(theta_names, backend.num_parameters, "θ", "theta_names")
+        before = material.before[None].to(backend.device, torch.float32)
+        asked = {"before": Conditions.certain(before)}
+        if one.adapted:
+            asked["after"] = posterior.conditions_of(one if vector else moved(one, known.device))
+        draws = {name: draw(posterior, at, num, seed) for name, at in asked.items()}
+        if simulator is not None:
+            how = (simulator, material.x, one.weights, known, seed)
+            draws = {k: predict(d, *how) if len(d.theta) else d for k, d in draws.items()}
+        material = material._replace(theta_names=names, draws=draws)
+    values: dict[str, Any] = {"material": material, "where": where, "versions": versions(PACKAGES)}
+    values |= {"num_samples": num, "title": title or f"Report on an observed {NOUNS[vector]}"}
+    values |= {"call": CALLS[vector], "what": f"{NOUNS[vector]}s", "sections": SECTIONS[vector]}
+    shown = (material.result, material.summary_names)
+    page = vector_page(*shown) if vector else _page(material)
+    values |= _moments(material, where) | page
+    values["figures"]["posterior"] = posterior_figures(material, where)
+    said = (words for drawn in material.draws.values() for words in drawn.said)
+    values["warnings"] = list(dict.fromkeys(said))
+    values["config"] |= {"report_seed": seed}
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    values["settings"] |= {"Written": now, "Time taken": duration(time.monotonic() - start)}
+    template = "entries.html" if vector else "dataset.html"
+    write_whole(path, render(template, script="dataset.js", **values).encode())
+    return path
+
+
+def one_dataset(result: Any, x: Any, mds: Any, summary_names: Sequence[str] | None) -> Material:
+    """Check that a result is that of one dataset; return both with what was tested."""
     batch, _ = checks.observed(x, mds.event_shape)
     if (result.batched and len(result) != 1) or len(batch) != 1:
         then = "For the first of a batch pass result[0] and x[0]."
@@ -198,70 +263,78 @@ def write_report(
         got = f"one of {len(one.weights)} observations whose summary is not that of x"
         then = f"x has {len(x_obs)} observations. Pass mds.adapt(x)."
         raise checks.wrong("result, x", "the adaptation of this dataset", got, then)
-    one, x_obs = moved(one, torch.device("cpu")), x_obs.cpu()
-    num, seed = checks.positive(num_samples, "num_samples"), checks.seed(seed)
-    summaries = names_of(summary_names, len(one.s_obs), "s", "summary_names")
+    names = names_of(summary_names, len(one.s_obs), "s", "summary_names")
     p_values = mds.fitted_.p_values(x_obs[None].to(mds.device))
     tests = {name: float(p[0]) for name, p in p_values.items()}
-    parameters: list[str] = []
-    asked: dict[str, Conditions] = {}
-    if posterior is not None:
-        backend = posterior.queries.backend
-        parameters = names_of(theta_names, backend.num_parameters, "θ", "theta_names")
-        asked["before"] = Conditions.certain(one.s_obs[None].to(backend.device, torch.float32))
-        if one.adapted:
-            asked["after"] = posterior.conditions_of(moved(one, mds.device))
-    draws = {}
-    for name, conditions in asked.items():
-        budget = Budget(posterior.queries.max_draws, max_seconds=PATIENCE)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            theta = posterior.queries.sample((num,), conditions, budget, seed=seed)
-        theta = theta.squeeze(-2).detach().cpu()
-        said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-        draws[name] = Draws(theta[theta.isfinite().all(1)], said)
-        if simulator is not None and len(draws[name].theta):
-            draws[name] = predict(draws[name], simulator, x_obs, one.weights, mds, seed)
-    material = Material(one, x_obs, mds, summaries, parameters, tests, draws)
-    values: dict[str, Any] = {"title": title or "Report on an observed dataset", "num_samples": num}
-    values |= {"material": material, "versions": versions(PACKAGES), **_tables(material)}
-    values["figures"] = {name: draw(material) for name, draw in FIGURES.items()}
-    values["warnings"] = list(dict.fromkeys(words for d in draws.values() for words in d.said))
-    values |= {"predicted": [predictive_words(material, name) for name in draws], "where": WHERE}
-    values |= _about(material, seed, start)
-    write_whole(path, render("dataset.html", script="dataset.js", **values).encode())
-    return path
+    return Material(moved(one, torch.device("cpu")), x_obs.cpu(), mds, names, tests)
 
 
-def _tables(material: Material) -> dict[str, Any]:
-    """Return the rows of all tables, the first cell of a row its heading."""
-    result, bank = material.result, material.mds.fitted_.wide.bank
+def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None) -> Material:
+    if result.batched and len(result) != 1:
+        then = "For the first of a batch pass result[0]."
+        raise checks.wrong("result", "one vector", f"{len(result)} of them", then)
+    one = result[0] if result.batched else result
+    given = one.x_obs if x is None else checks.as_tensor(x, "x").cpu().to(one.x_obs).squeeze()
+    same = given.shape == one.x_obs.squeeze().shape
+    if not same or not torch.allclose(given, one.x_obs.squeeze(), 0, 0, equal_nan=True):
+        raise checks.wrong("x", "the vector that the result is about", "another")
+    own = names if names is None else names_of(names, one.x_obs.numel(), "", "summary_names")
+    return Material(one, one.x_obs, mds, own or [])
+
+
+def draw(posterior: RobustPosterior, at: Conditions, num: int, seed: int) -> Draws:
+    budget = Budget(posterior.queries.max_draws, max_seconds=PATIENCE)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        theta = posterior.queries.sample((num,), at, budget, seed=seed)
+    theta = theta.squeeze(-2).detach().cpu()
+    said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    return Draws(theta[theta.isfinite().all(1)], said)
+
+
+def _page(material: Material) -> dict[str, Any]:
+    """Return the figures, and the rows of all tables, the first cell of a row its heading."""
+    result, mds, bank = material.result, material.mds, material.mds.fitted_.wide.bank
     around = [plus_minus(*map(float, pair)) for pair in zip(bank.centre, bank.scale, strict=True)]
-    moved = zip(result.s_obs, result.s_star, material.shift, strict=True)
-    cells = zip(material.summary_names, moved, around, strict=True)
+    shifted = zip(result.s_obs, result.s_star, material.shift, strict=True)
+    cells = zip(material.summary_names, shifted, around, strict=True)
     tests = sorted(material.tests.items(), key=lambda item: item[1])
     header, observations = _observations(material)
+    config = {name: getattr(mds, name) for name in PLAIN} | {"decoder": type(mds.decoder).__name__}
+    representation = mds.representation if isinstance(mds.representation, str) else "a function"
+    config |= {"representation": representation, "search": asdict(mds.search)}
+    return {
+        "figures": {name: draw(material) for name, draw in FIGURES.items()},
+        "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in cells],
+        "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
+        **{"observation_header": header, "observation_rows": observations},
+        "fit_rows": [
+            [AT[name].capitalize(), number(drawn.fit), number(drawn.fit_weighted)]
+            for name, drawn in material.draws.items()
+            if drawn.fit is not None
+        ],
+        "predicted": [predictive_words(material, name) for name in material.draws],
+        "settings": {
+            "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
+            "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
+            "Test": f"{' and '.join(material.tests)}, level {mds.alpha:g}",
+        },
+        "config": config,
+    }
+
+
+def _moments(material: Any, where: Mapping[str, str]) -> dict[str, Any]:
+    """Return the table of posterior means and standard deviations."""
 
     def moments(values: Tensor) -> str:
         few = len(values) < 2
         return "no samples" if few else plus_minus(float(values.mean()), float(values.std()))
 
-    return {
-        "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in cells],
-        "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
-        "observation_header": header,
-        "observation_rows": observations,
-        "moment_header": ["Parameter", *(f"At the {WHERE[k]} summary" for k in material.draws)],
-        "moment_rows": [
-            [name, *(moments(drawn.theta[:, j].double()) for drawn in material.draws.values())]
-            for j, name in enumerate(material.theta_names)
-        ],
-        "fit_rows": [
-            [f"{WHERE[name]} summary".capitalize(), number(drawn.fit), number(drawn.fit_weighted)]
-            for name, drawn in material.draws.items()
-            if drawn.fit is not None
-        ],
-    }
+    every = [drawn.theta.double() for drawn in material.draws.values()]
+    each = enumerate(material.theta_names)
+    rows = [[name, *(moments(theta[:, j]) for theta in every)] for j, name in each]
+    header = ["Parameter", *(where[name].capitalize() for name in material.draws)]
+    return {"moment_header": header, "moment_rows": rows}
 
 
 def _observations(material: Material) -> tuple[list[str], list[tuple[bool, list[Any]]]]:
@@ -285,24 +358,8 @@ def _observations(material: Material) -> tuple[list[str], list[tuple[bool, list[
     return header, rows
 
 
-def _about(material: Material, seed: int, start: float) -> dict[str, dict[str, Any]]:
-    mds = material.mds
-    config = {name: getattr(mds, name) for name in PLAIN} | {"decoder": type(mds.decoder).__name__}
-    representation = mds.representation if isinstance(mds.representation, str) else "a function"
-    config |= {"representation": representation, "search": asdict(mds.search)}
-    settings = {
-        "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
-        "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
-        "Test": f"{' and '.join(material.tests)}, level {mds.alpha:g}",
-        "Written": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "Time taken": duration(time.monotonic() - start),
-    }
-    return {"settings": settings, "config": config | {"report_seed": seed}}
-
-
 MOST_SUMMARIES = 6  # in the pair plot: those that moved most
 MOST_PARAMETERS = 8
-WHERE = {"before": "observed", "after": "adapted"}
 
 
 def summary_figure(material: Material) -> Markup:
@@ -372,7 +429,7 @@ def data_figure(material: Material) -> Markup:
     return inline_figure("data", alt, draw, size=size)
 
 
-def posterior_figures(material: Material) -> list[Markup]:
+def posterior_figures(material: Any, where: Mapping[str, str]) -> list[Markup]:
     samples = {k: d.theta.double().numpy() for k, d in material.draws.items() if len(d.theta)}
     dim = next((drawn.shape[1] for drawn in samples.values()), 0)
     figures = []
@@ -382,10 +439,10 @@ def posterior_figures(material: Material) -> list[Markup]:
         for key, drawn in chosen.items():
             spread = zip(names, drawn.mean(0), drawn.std(0), strict=True)
             said = ", ".join(f"{name} {plus_minus(mean, sd)}" for name, mean, sd in spread)
-            words.append(f"at the {WHERE[key]} summary {said}")
+            words.append(f"{where[key]} {said}")
         alt = f"Posterior of {' and '.join(names)}: mean ± standard deviation {'; '.join(words)}."
-        name, both = f"posterior-{'-'.join(map(str, columns))}", map(chosen.get, WHERE)
-        how: Any = {"names": names, "title": ""}
+        name, both = f"posterior-{'-'.join(map(str, columns))}", map(chosen.get, where)
+        how: Any = {"names": names, "title": "", "labels": tuple(where.values())}
         figures.append(inline_figure(name, alt, before_after.plot_posteriors, *both, **how))
     return figures
 
@@ -453,4 +510,4 @@ def predictive_words(material: Material, name: str) -> str:
 
 FIGURES: dict[str, Callable[[Material], Any]] = {"summaries": summary_figure, "data": data_figure}
 FIGURES |= {"distance": distance_figure, "scores": score_figure, "selftest": selftest_figure}
-FIGURES |= {"posterior": posterior_figures, "predictive": predictive_figures}
+FIGURES["predictive"] = predictive_figures

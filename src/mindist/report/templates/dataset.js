@@ -22,7 +22,7 @@
     more.hidden = kept.length <= few;
     more.textContent = every ? `Show ${few} rows` : `Show all ${kept.length} rows`;
     const name = heads[column].textContent.trim().toLowerCase();
-    said.textContent = `${shown.length} of ${rows.length} observations shown, by ${name}, ` +
+    said.textContent = `${shown.length} of ${rows.length} ${controls.dataset.what} shown, by ${name}, ` +
       (down ? "highest first." : "lowest first.");
   };
 
