@@ -249,9 +249,7 @@ class Seen:
 
     def _status(self, strange: Tensor, adapted: Tensor, wrong: Tensor) -> Iterator[EntryStatus]:
         """Yield the status of each vector."""
-        # Believed although strange: too many are.
-        left = (self.found.score * self.found.kept).amax(1) > self.knowledge.search.limit
-        columns = (strange, adapted, wrong.any(1), left, self.vectors.observed.any(1))
+        columns = (strange, adapted, wrong.any(1), self.found.left, self.vectors.observed.any(1))
         for odd, drawn, some, more, seen in zip(*(c.tolist() for c in columns), strict=True):
             if not seen:
                 yield EntryStatus.NOTHING_OBSERVED

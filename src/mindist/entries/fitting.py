@@ -26,6 +26,7 @@ LEFT_OUT = 0.25  # share of the entries that the choice of k and lambda predicts
 MOST_HELD_OUT, LEAST_HELD_OUT = 1_000, 300  # the level, .05, has standard errors .007, .013
 DRAWN = 32  # for each left-out part, to see how wide draws are
 LEAST_SCALE = 0.1  # of an entry that never varies
+LEAST_KNOWN = 1e-3  # share of an entry's variance that the others explain
 GAIN = 0.01  # nats for each entry, twice, that more neighbours have to be worth: they cost time
 QUIET = 0.75  # share of simulations that are searched from all entries only
 HEAVY = 25.0  # squared residuals count for no more, so that one strange simulation decides nothing
@@ -111,15 +112,17 @@ def learn(x: Tensor, labels: Tensor, level: float, seed: int) -> Knowledge:
     one = torch.ones(len(groups.members), dtype=torch.float64)
     limit = float(torch.special.ndtri(one[0] - level / 2 / len(one)))
     z = bank.units(x[num : num + first])
-    scales = Scales(one, z.float(), torch.ones(first, len(one)))
+    scales = Scales(one, z.float(), torch.ones(first, len(one)), one)
     search = Search(bank, shape, groups, scales, k, limit, 0.0)
-    score = _scores(search, z)
+    score, unknown = _scores(search, z)
     scale = (score.quantile(TAIL, dim=0) / NORMAL_TAIL).clamp(min=LEAST_SCALE)
     squares = (score / scale).square().clamp(max=HEAVY)
     squares = squares / squares.mean(0).clamp(min=1e-9)
-    search = replace(search, scales=Scales(scale, bank.clipped(z), squares.float()))
+    total = torch.zeros_like(one).scatter_reduce(0, groups.labels, z.square().mean(0), "mean")
+    known = (1 - unknown.mean(0) / total).clamp(LEAST_KNOWN, 1)
+    search = replace(search, scales=Scales(scale, bank.clipped(z), squares.float(), known))
     y = bank.units(x[:num])
-    quiet = float((_scores(search, y)).amax(1).quantile(QUIET))
+    quiet = float(_scores(search, y)[0].amax(1).quantile(QUIET))
     search, v = replace(search, quiet=quiet), _clean(y)
     statistic = search(v[torch.arange(0, num, 2)])[0].statistic
     search = replace(search, limit=float(statistic.quantile(1 - level)))
@@ -132,8 +135,8 @@ def _clean(y: Tensor) -> Vectors:
     return Vectors(y, torch.ones(y.shape, dtype=torch.bool), torch.zeros_like(y))
 
 
-def _scores(search: Search, y: Tensor) -> Tensor:
-    """Return the score of each group given all others, `(n, G)`."""
+def _scores(search: Search, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the score of each group given all others, and its mean variance, `(n, G)`."""
     found = []
     for part in y.split(search.rows(1)):
         v = _clean(part)
@@ -141,9 +144,11 @@ def _scores(search: Search, y: Tensor) -> Tensor:
             v.observed[:, None], search.neighbours
         )
         table = search.sweep(near[:, 0], v, v.observed)
-        score = search.groups.distance(table, v.observed, torch.arange(len(part)))
-        found.append(score / table.scale)
-    return torch.cat(found)
+        rows = torch.arange(len(part))
+        score = search.groups.distance(table, v.observed, rows) / table.scale
+        found.append((score, search.groups.variance(table, rows)))
+    scores, variances = map(torch.cat, zip(*found, strict=True))
+    return scores, variances
 
 
 def _widening(search: Search, y: Tensor, seed: int) -> float:

@@ -3,15 +3,17 @@ r"""Which entries to believe: those that simulations near to the believed ones e
 With :math:`r_g^2` the squared Mahalanobis residual of a group g of entries given the other believed
 ones, K is sought that minimises
 
-.. math:: Q(K) = d_K^T \Sigma_{KK}^{-1} d_K + \textstyle\sum_{g \notin K} (c\, a_g)^2 .
+.. math:: Q(K) = d_K^T \Sigma_{KK}^{-1} d_K + \textstyle\sum_{g \notin K} p_g , \qquad
+    p_g = (c\, a_g)^2 - 4 \log R_g^2 .
 
 Setting g aside lowers the first term by exactly :math:`r_g^2`, so that each step, setting aside the
-worst group with :math:`r_g > c\, a_g` or taking back the best one with :math:`r_g \le c\, a_g`,
-lowers Q, and the steps end. Neighbours, and with them the local Gaussian, are then sought again by
-the entries that are left, as in the concentration steps of FAST-LTS (Rousseeuw and Van Driessen
-2006), but over entries. The best of several starts counts: all entries, and sets of 60% that lie
-near one simulation. It is settled once more with exact neighbours where entries are set aside or
-missing.
+worst group with :math:`r_g^2 > p_g` or taking back the best one with :math:`r_g^2 \le p_g`, lowers
+Q, and the steps end. :math:`R_g^2` is the share of the group's variance over all simulations that
+the other entries explain: what nothing else knows is not given up for being rare. Neighbours, and
+with them the local Gaussian, are then sought again by the entries that are left, as in the
+concentration steps of FAST-LTS (Rousseeuw and Van Driessen 2006), but over entries. The best of
+several starts counts: all entries, and sets of 60% that lie near one simulation. It is settled once
+more with exact neighbours where entries are set aside or missing.
 
 How large residuals are depends on where the vector lies: :math:`a_g` is the spread of group g's
 residuals on simulations that were held out, widened or narrowed by what the nearest of these have.
@@ -42,6 +44,7 @@ OPEN = 8.0  # groups whose odds are farther than e^4 from even keep their place
 MOST_ASIDE = 0.5  # share of the observed entries: of more than half, nobody knows which are right
 AT_ONCE = 8  # one step moves this part of the groups that ask for it
 TABLES = 2**23  # numbers of the swept tables held at once: 64 MB, and a few times that in passing
+GIVEN_UP = 4.0  # an entry of which others explain a tenth needs odds of 100 more
 EXACT = 4  # times as many simulations as neighbours, for chains of which each has its own
 CLOSE, PRIOR = 64, 32  # held-out simulations that say how large residuals are here, and everywhere
 
@@ -56,6 +59,7 @@ class Found:
     residual: Tensor  # (B, D), in standard units
     variance: Tensor  # (B, D), in standard units
     cost: Tensor  # Q, (B,)
+    left: Tensor  # whether a believed group is above its price, (B,)
 
     def __getitem__(self, rows: Tensor) -> "Found":
         return Found(*(value[rows] for value in vars(self).values()))
@@ -114,6 +118,15 @@ class Groups:
         squared: Tensor = (v * torch.linalg.solve(block, v)).sum((2, 3))
         return squared.clamp(min=0).sqrt()
 
+    def variance(self, table: Swept, rows: Tensor) -> Tensor:
+        """Return the mean variance of each believed group's entries given the others, `(n, G)`."""
+        valid = (self.members >= 0).double()
+        block = -table.block(rows, self.members.clamp(min=0)[None])
+        block = block * valid[..., None] * valid[..., None, :] + torch.diag_embed(1 - valid)
+        own = torch.linalg.inv(block).diagonal(dim1=2, dim2=3)
+        mean: Tensor = (own * valid).sum(2) / valid.sum(1)
+        return mean
+
 
 @dataclass(frozen=True)
 class Scales:
@@ -122,6 +135,7 @@ class Scales:
     everywhere: Annotated[Tensor, "G"]
     z: Annotated[Tensor, "n D"]  # the simulations, in standard units, float32
     squares: Annotated[Tensor, "n G"]  # of their residuals, relative to the mean
+    known: Annotated[Tensor, "G"]  # R^2, what the other entries say of a group
 
     def __call__(self, y: Tensor, kept: Tensor) -> Tensor:
         """Return scales `(R, G)` near clipped vectors, by the entries that are believed."""
@@ -165,6 +179,10 @@ class Search:
         table.scale = self.scales(self.bank.clipped(v.y), kept)
         return table
 
+    def price(self, table: Swept) -> Tensor:
+        """Return the price of setting each group aside, `(R, G)`."""
+        return (self.limit * table.scale).square() - GIVEN_UP * self.scales.known.log()
+
     def rows(self, copies: int) -> int:
         """Return how many vectors to treat at once, with so many tables of each."""
         D, width = self.bank.z.shape[1], self.shape.correlation.shape[1]
@@ -176,7 +194,7 @@ class Search:
         scales = torch.cat([self.scales.everywhere, self.bank.scale])
         cells, num = self.bank.cells, len(self.bank.z)
         right = torch.equal(named, torch.arange(num_entries)) and bool((scales > 0).all())
-        right = right and bool((self.scales.squares >= 0).all())
+        right = right and bool((self.scales.squares >= 0).all() and (self.scales.known > 0).all())
         right = right and len(cells) <= num and bool(((cells >= 0) & (cells < num)).all())
         return right and self.neighbours <= cells.shape[1] and 0 <= self.shape.shrinkage <= 1
 
@@ -232,7 +250,7 @@ class Search:
         here = self.groups.any(many.observed)
         for _ in range(SWEEPS):
             table = self.shared(v, kept, pool)[1]
-            bound = (self.limit * table.scale).square()
+            bound = self.price(table)
             odds = bound - self.groups.distance(table, many.observed, rows).square()
             now = self.groups.any(table.kept)
             doubted = ((odds.abs() < OPEN) | ((odds > 0) != now)) & here
@@ -304,17 +322,18 @@ class Search:
         size = self.groups.count(observed)
         most = MOST_ASIDE * observed.sum(1, keepdim=True)
         todo = torch.arange(len(observed))
+        price = self.price(table)
         for _ in range(3 * size.shape[1]):
-            score = self.groups.distance(table, observed, todo) / table.scale[todo]
+            over = self.groups.distance(table, observed, todo) / price[todo].sqrt()
             believed = self.groups.any(table.kept[todo])
             room = most[todo] - (size[todo] * ~believed).sum(1, keepdim=True)
-            out = believed & (size[todo] <= room) & (score > self.limit)
-            back = ~believed & (size[todo] > 0) & (score <= self.limit)
+            out = believed & (size[todo] <= room) & (over > 1)
+            back = ~believed & (size[todo] > 0) & (over <= 1)
             remove = out.any(1, keepdim=True)
             wish = torch.where(remove, out, back)
             if not (act := wish.any(1)).any():
                 return
-            urgent = torch.where(remove, score, -score).masked_fill(~wish, -torch.inf)
+            urgent = torch.where(remove, over, -over).masked_fill(~wish, -torch.inf)
             order = urgent.argsort(1, descending=True)
             fits = ~remove | (size[todo].gather(1, order).cumsum(1) <= room)
             number = (-(-wish.sum(1) // AT_ONCE)).clamp(max=fits.long().cumprod(1).sum(1))
@@ -325,13 +344,14 @@ class Search:
 
     def describe(self, table: Swept, observed: Tensor) -> Found:
         """Return what a table says of each entry."""
-        score = self.groups.distance(table, observed, torch.arange(len(observed))) / table.scale
+        r = self.groups.distance(table, observed, torch.arange(len(observed)))
         here, aside = self.groups.any(observed), ~self.groups.any(table.kept)
+        score, price = r / table.scale, self.price(table)
         largest = score.masked_fill(~here, 0).amax(1)
-        price = (self.limit * table.scale).square()
         cost = table.chi_square + (price * (here & aside)).sum(1)
+        left = ((r.square() > price) & ~aside).any(1)
         each = score[:, self.groups.labels]
-        return Found(table.kept.clone(), each, largest, *table.conditional(), cost)
+        return Found(table.kept.clone(), each, largest, *table.conditional(), cost, left)
 
 
 def _replaced(found: Found, rows: Tensor, part: Found) -> Found:
