@@ -114,20 +114,19 @@ def learn(x: Tensor, labels: Tensor, level: float, seed: int) -> Knowledge:
     z = bank.units(x[num : num + first])
     scales = Scales(one, z.float(), torch.ones(first, len(one)), one)
     search = Search(bank, shape, groups, scales, k, limit, 0.0)
-    score, unknown = _scores(search, z)
+    score = _scores(search, z)
     scale = (score.quantile(TAIL, dim=0) / NORMAL_TAIL).clamp(min=LEAST_SCALE)
     squares = (score / scale).square().clamp(max=HEAVY)
     squares = squares / squares.mean(0).clamp(min=1e-9)
-    total = torch.zeros_like(one).scatter_reduce(0, groups.labels, z.square().mean(0), "mean")
-    known = (1 - unknown.mean(0) / total).clamp(LEAST_KNOWN, 1)
+    widening, known = _left_out(search, z, seed)
     search = replace(search, scales=Scales(scale, bank.clipped(z), squares.float(), known))
     y = bank.units(x[:num])
-    quiet = float(_scores(search, y)[0].amax(1).quantile(QUIET))
+    quiet = float(_scores(search, y).amax(1).quantile(QUIET))
     search, v = replace(search, quiet=quiet), _clean(y)
     statistic = search(v[torch.arange(0, num, 2)])[0].statistic
     search = replace(search, limit=float(statistic.quantile(1 - level)))
     null = search(v)[0].statistic.sort().values
-    return Knowledge(search, null, _widening(search, y, seed))
+    return Knowledge(search, null, widening)
 
 
 def _clean(y: Tensor) -> Vectors:
@@ -135,35 +134,41 @@ def _clean(y: Tensor) -> Vectors:
     return Vectors(y, torch.ones(y.shape, dtype=torch.bool), torch.zeros_like(y))
 
 
-def _scores(search: Search, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the score of each group given all others, and its mean variance, `(n, G)`."""
+def _scores(search: Search, y: Tensor) -> Tensor:
+    """Return the score of each group given all others, `(n, G)`."""
     found = []
     for part in y.split(search.rows(1)):
-        v = _clean(part)
-        near = Pool.of(search.bank, part, v.observed[:, None]).nearest(
-            v.observed[:, None], search.neighbours
-        )
+        v, every = _clean(part), torch.ones(len(part), 1, y.shape[1], dtype=torch.bool)
+        near = Pool.of(search.bank, part, every).nearest(every, search.neighbours)
         table = search.sweep(near[:, 0], v, v.observed)
-        rows = torch.arange(len(part))
-        score = search.groups.distance(table, v.observed, rows) / table.scale
-        found.append((score, search.groups.variance(table, rows)))
-    scores, variances = map(torch.cat, zip(*found, strict=True))
-    return scores, variances
+        score = search.groups.distance(table, v.observed, torch.arange(len(part)))
+        found.append(score / table.scale)
+    return torch.cat(found)
 
 
-def _widening(search: Search, y: Tensor, seed: int) -> float:
-    """Return by how much held-out entries scatter more than what is drawn for them."""
-    generator = torch.Generator().manual_seed(seed)
+def _left_out(search: Search, y: Tensor, seed: int) -> tuple[float, Tensor]:
+    """Draw groups that are left out of simulations, a quarter of them, from the others.
+
+    Return by how much they scatter more than what is drawn, and the share of the variance of each
+    group that the others explain, `(G,)`.
+    """
+    generator, labels = torch.Generator().manual_seed(seed), search.groups.labels
+    G = len(search.groups.members)
     total, num = 0.0, 0
+    off, whole = torch.zeros(2, G, dtype=torch.float64)
     for part in y[:256].split(min(64, search.rows(1))):
-        kept = (torch.rand(part.shape, generator=generator) >= LEFT_OUT)[:, None]
-        v = _clean(part)
+        kept = torch.rand(len(part), G, generator=generator).argsort(1) >= LEFT_OUT * G
+        kept, v = kept[:, labels][:, None], _clean(part)
         mean, drawn = completed(search, v, kept, search.pool(v, kept), DRAWN, 1.0, seed)
         spread = (drawn - mean).square().mean(1).clamp(min=1e-12)
-        ratio = ((part - mean[:, 0]).square() / spread)[~kept[:, 0]]
+        squared, gone = (part - mean[:, 0]).square(), ~kept[:, 0]
+        ratio = (squared / spread)[gone]
         total, num = total + float(ratio.clamp(max=HEAVY).sum()), num + len(ratio)
+        off.index_add_(0, labels, (squared * gone).sum(0))
+        whole.index_add_(0, labels, (part.square() * gone).sum(0))
     # One over the variance of n normal draws about a known mean has expectation n / (n - 2).
-    return math.sqrt(total / max(1, num) * (DRAWN - 2) / DRAWN)
+    widening = math.sqrt(total / max(1, num) * (DRAWN - 2) / DRAWN)
+    return widening, (1 - off / whole.clamp(min=1e-12)).clamp(LEAST_KNOWN, 1)
 
 
 def labels_of(groups: Any, event: torch.Size) -> Tensor:

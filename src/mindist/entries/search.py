@@ -9,7 +9,7 @@ ones, K is sought that minimises
 Setting g aside lowers the first term by exactly :math:`r_g^2`, so that each step, setting aside the
 worst group with :math:`r_g^2 > p_g` or taking back the best one with :math:`r_g^2 \le p_g`, lowers
 Q, and the steps end. :math:`R_g^2` is the share of the group's variance over all simulations that
-the other entries explain: what nothing else knows is not given up for being rare. Neighbours, and
+other entries explain: what nothing else knows is not given up for being rare. Neighbours, and
 with them the local Gaussian, are then sought again by the entries that are left, as in the
 concentration steps of FAST-LTS (Rousseeuw and Van Driessen 2006), but over entries. The best of
 several starts counts: all entries, and sets of 60% that lie near one simulation. It is settled once
@@ -117,15 +117,6 @@ class Groups:
         v = (last * w)[..., None]
         squared: Tensor = (v * torch.linalg.solve(block, v)).sum((2, 3))
         return squared.clamp(min=0).sqrt()
-
-    def variance(self, table: Swept, rows: Tensor) -> Tensor:
-        """Return the mean variance of each believed group's entries given the others, `(n, G)`."""
-        valid = (self.members >= 0).double()
-        block = -table.block(rows, self.members.clamp(min=0)[None])
-        block = block * valid[..., None] * valid[..., None, :] + torch.diag_embed(1 - valid)
-        own = torch.linalg.inv(block).diagonal(dim1=2, dim2=3)
-        mean: Tensor = (own * valid).sum(2) / valid.sum(1)
-        return mean
 
 
 @dataclass(frozen=True)
