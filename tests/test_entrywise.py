@@ -453,3 +453,40 @@ def test_altered_files_name_what_is_wrong(entries, tmp_path):
         storage.write_artefact(tmp_path / "bad", "Entrywise", rest, tensors)
         with pytest.raises(ValueError, match="is damaged: it lacks"):
             Entrywise.load(tmp_path / "bad")
+
+
+# ------------------------------------------------------------------- many entries, and lonely ones
+
+
+def test_three_hundred_entries():
+    """Of 300 linear functions of three numbers, fifteen are wrong by eight standard deviations."""
+    generator = torch.Generator().manual_seed(30)
+    loadings = torch.randn(3, 300, dtype=torch.float64, generator=generator)
+    latent = torch.randn(2_020, 3, dtype=torch.float64, generator=generator)
+    x = latent @ loadings + 0.5 * torch.randn(2_020, 300, dtype=torch.float64, generator=generator)
+    entries = Entrywise().fit(x[20:])
+    assert entries.fitted_.search.shape.basis.shape[1] < 100
+    bad = torch.rand(20, 300, generator=generator).argsort(1) < 15
+    y = torch.where(bad, x[:20] + 4, x[:20])
+    y[:, -1] = torch.nan
+    result = entries.adapt(y)
+    assert result.misspecified.all()
+    assert result.outliers[bad].double().mean() > 0.9
+    assert result.outliers[~bad].double().mean() < 0.01
+    # What is missing has the conditional law: variance .25 and three latent numbers' uncertainty.
+    off = result.completed[..., -1].mean(1) - x[:20, -1]
+    assert off.square().mean() < 0.25 * (1 + 1 / 32) * 20 / 8.26  # chi-square, 1% point of 20
+    assert 0.15 < result.completed[..., -1].var(1).mean() < 0.35
+
+
+def test_what_nothing_else_knows_is_not_given_up_for_being_rare():
+    """Mean and variance of normal samples: the mean in the tail of its prior is all there is."""
+    generator = torch.Generator().manual_seed(31)
+    theta = 5 * torch.randn(20_000, 1, dtype=torch.float64, generator=generator)
+    x = theta + torch.randn(20_000, 30, dtype=torch.float64, generator=generator)
+    s = torch.stack([x.mean(1), x.var(1)], 1)
+    entries = Entrywise().fit(s)
+    rare = s[s[:, 0].abs() > 12][:40]
+    assert entries.adapt(rare).outlier_score[:, 0].max() < 0.2
+    wrong = entries.adapt(torch.tensor([[1.0, 9.0], [1e4, 1.0]], dtype=torch.float64))
+    assert wrong.outliers.tolist() == [[False, True], [True, False]]

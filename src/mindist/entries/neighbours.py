@@ -40,10 +40,12 @@ class Bank:
     @classmethod
     def standardise(cls, x: Tensor) -> "Bank":
         """Build from simulated vectors `(M, D)`."""
-        centre = x.median(0).values.double()
-        scale = (x - centre).square().mean(0).sqrt()
+        parts = x.split(max(1, BLOCK // x.shape[1]))
+        centre = parts[0].median(0).values.double()
+        total = sum((part - centre).square().sum(0) for part in parts)
+        scale = (torch.as_tensor(total) / len(x)).sqrt()
         scale = torch.where(scale > 1e-12 * centre.abs(), scale, torch.ones_like(scale))
-        z = ((x - centre) / scale).float()
+        z = torch.cat([((part - centre) / scale).float() for part in parts])
         length, cells = z.square().sum(1), []
         for pivots in z[:PIVOTS].split(max(1, BLOCK // len(z))):
             far = length - 2 * pivots @ z.T

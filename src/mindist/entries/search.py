@@ -54,8 +54,7 @@ class Found:
     """What a search knows of a batch: see `Search`."""
 
     kept: Tensor  # entries believed, (B, D)
-    score: Tensor  # residual of each entry's group in units of its scale, (B, D)
-    statistic: Tensor  # the largest score of an observed entry, (B,)
+    statistic: Tensor  # the largest score, residual in units of its scale, of a group, (B,)
     residual: Tensor  # (B, D), in standard units
     variance: Tensor  # (B, D), in standard units
     cost: Tensor  # Q, (B,)
@@ -337,12 +336,10 @@ class Search:
         """Return what a table says of each entry."""
         r = self.groups.distance(table, observed, torch.arange(len(observed)))
         here, aside = self.groups.any(observed), ~self.groups.any(table.kept)
-        score, price = r / table.scale, self.price(table)
-        largest = score.masked_fill(~here, 0).amax(1)
+        largest, price = (r / table.scale).masked_fill(~here, 0).amax(1), self.price(table)
         cost = table.chi_square + (price * (here & aside)).sum(1)
         left = ((r.square() > price) & ~aside).any(1)
-        each = score[:, self.groups.labels]
-        return Found(table.kept.clone(), each, largest, *table.conditional(), cost, left)
+        return Found(table.kept.clone(), largest, *table.conditional(), cost, left)
 
 
 def _replaced(found: Found, rows: Tensor, part: Found) -> Found:
