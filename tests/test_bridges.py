@@ -19,7 +19,7 @@ from bridged import (
     mean,
     simulate,
 )  # fmt: skip
-from mindist import MinimumDistance, RobustPosterior, checks
+from mindist import Entrywise, MinimumDistance, RobustPosterior, checks
 from mindist.posteriors import CallablePosterior
 from mindist.posteriors.flow_bridge import load_weights, save_weights
 from mindist.posteriors.guards import seed_for_others, seeded
@@ -156,6 +156,22 @@ def test_the_posterior_is_left_alone(bridged, mds, bad):
 
 
 # ------------------------------------------------------------------------------ functions
+
+
+def test_one_vector_with_a_missing_entry(bridged, mds, clean):
+    """A posterior over summaries is one over vectors: what is missing widens it."""
+    if mds.summary is not mean:
+        pytest.skip("its own network makes the vector of a dataset")
+    entries = Entrywise().fit(mean(X))
+    posterior, s = RobustPosterior(bridged.posterior, entries), mean(clean)[0]
+    whole = posterior.sample((500,), x=s, seed=3)
+    assert torch.equal(whole, posterior.sample((500,), x=s, seed=3))
+    assert whole.shape == (500, TASK.dim_theta)
+    lacking = s.clone()
+    lacking[0] = torch.nan
+    part = posterior.sample((500,), x=lacking, seed=3)
+    assert torch.isfinite(part).all()
+    assert part.var(0).sum() > 1.2 * whole.var(0).sum()
 
 
 def test_a_plain_function():
