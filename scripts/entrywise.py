@@ -2,6 +2,7 @@
 
     python scripts/entrywise.py OUT.md [MODEL ...]
     python scripts/entrywise.py speed
+    python scripts/entrywise.py exact
 
 Writes a table for each model. Errors are root mean squares of posterior mean minus truth in prior
 standard deviations, relative to the same posterior's on clean vectors; in brackets the coverage of
@@ -215,11 +216,42 @@ def speed() -> None:
         print(f"{name}: {(time.perf_counter() - start) * 20:.0f} ms a vector")
 
 
+def exact(num: int = 200_000, share: float = 0.15, width: float = 10.0) -> None:
+    """Print what exact inference gives on the bands: the likelihood known, wrong entries wide.
+
+    Each entry is right, or with some probability normal with `width` times its noise (cut at 3 sd,
+    so that no size is impossible); parameters are drawn from the prior and weighted.
+    """
+    model = MODELS["bands"]
+    g = torch.Generator().manual_seed(model.seed + 3)
+    u = torch.rand(num, model.num_parameters, generator=g)
+    sd = model.simulate(u, g)[1]
+    flux, theta = sd / 0.05, (u - 0.5) * math.sqrt(12)
+    truth, clean, noise = draw(model, NUM_VECTORS, model.seed)
+
+    def error(x: Tensor, wrong: float) -> float:
+        means = []
+        for y in x:
+            right = -((y - flux) / sd).square() / 2 - sd.log() + math.log(1 - wrong)
+            off = ((y - flux) / (width * sd)).clamp(-3, 3)
+            other = -off.square() / 2 - (width * sd).log() + math.log(wrong)
+            means.append(torch.softmax(torch.logaddexp(right, other).sum(1), 0) @ theta)
+        return float((torch.stack(means) - truth).square().mean().sqrt())
+
+    base = error(clean, 1e-12)
+    for count in (1, 3, 4):
+        bad = chosen(model, NUM_VECTORS, count, False, g)
+        sign = 2 * torch.randint(0, 2, clean.shape, generator=g) - 1
+        sizes = {off: torch.where(bad, clean + sign * off * noise, clean) for off in SIZES[:3]}
+        found = ", ".join(f"{off:g} sd {error(x, share) / base:.2f}" for off, x in sizes.items())
+        print(f"{count} single: {found}", flush=True)
+
+
 def main(path: str, *names: str) -> None:
-    """Measure the models and write the page; or only print the speed."""
+    """Measure the models and write the page; or only print the speed, or what is possible."""
     torch.set_num_threads(1)
-    if path == "speed":
-        return speed()
+    if path in ("speed", "exact"):
+        return speed() if path == "speed" else exact()
     out, every = ["# Entrywise, measured\n"], []
     for name in names or MODELS:
         model = MODELS[name]
