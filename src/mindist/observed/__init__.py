@@ -4,20 +4,13 @@ A format's library is imported once such a file is read; each defence answers a 
 tests/test_observed.py. May import: `storage`, `checks`.
 """
 
-import json
 import math
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import weakref
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +30,7 @@ ARGUMENTS = ("path", "key", "columns", "dataset")
 @dataclass(frozen=True)
 class Request:  # the arguments of `read_observed`, and the errors that all formats share
     path: Path
+    kind: str  # of the file, for messages
     event_shape: tuple[int, ...] | None = None
     key: str | Sequence[str] | None = None
     columns: Sequence[str] | None = None
@@ -45,20 +39,20 @@ class Request:  # the arguments of `read_observed`, and the errors that all form
     vectors: bool = False  # for `Entrywise`: every row is one
 
     @contextmanager
-    def reading(self, kind: str) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Turn whatever a library raises on a broken file into a ValueError that names the file."""
         try:
             yield
         except ImportError as error:
-            why = f"{kind} files need {error.name}. Install it: pip install 'mindist[files]'"
-            raise ImportError(why) from error
+            then = "Install it: pip install 'mindist[files]'"
+            raise ImportError(f"{self.kind} files need {error.name}. {then}") from error
         except Exception as error:
             if isinstance(error, ValueError) and str(error).split(":")[0] in ARGUMENTS:
                 raise  # one of ours
             kind_of_error = "" if type(error) is ValueError else f"{type(error).__name__}: "
             why = (f"{kind_of_error}{error}".splitlines() or [""])[0][:200]
             then = "It may be damaged, or of another format than its name says."
-            said = f"path: {self.path} cannot be read as {kind} ({why})."
+            said = f"path: {self.path} cannot be read as {self.kind} ({why})."
             raise ValueError(f"{said} {then}") from error
 
     def check_size(self, size: int) -> None:
@@ -118,9 +112,7 @@ class Observed:
     lengths: tuple[int, ...]  # N_i, the observations in each dataset, without those dropped
     dropped: tuple[int, ...]  # how many observations of each lack a value
     _source: Source = field(repr=False, compare=False)
-    vectors: bool = (
-        False  # `missing="keep"`: each dataset is one vector `(*event)`, N_i its entries
-    )
+    vectors: bool = False  # `missing="keep"`: each is one vector `(*event)`, N_i its entries
 
     @classmethod
     def read(cls, source: Source, missing: str) -> "Observed":
@@ -171,14 +163,9 @@ class Observed:
         """Return what each of them is: a dataset, or a vector."""
         return "vector" if self.vectors else "dataset"
 
-    @property
-    def equal_length(self) -> bool:
-        """Return whether all datasets have as many observations."""
-        return len(set(self.lengths)) <= 1
-
     def stack(self) -> Tensor:
         """Return all datasets as one batch `(B, N, *event)`; they must have equal lengths."""
-        if not self.equal_length:
+        if len(set(self.lengths)) > 1:
             then = "Iterate over batches(), or over the datasets themselves."
             sizes = f"{min(self.lengths)} to {max(self.lengths)} observations"
             raise ValueError(f"Datasets of {sizes} are no batch. {then}")
@@ -225,8 +212,8 @@ MAX_CHUNK_BYTES = 2**30
 # None of these does more than to decompress.
 CODECS = {"blosc", "bz2", "bytes", "crc32", "crc32c", "delta", "gzip", "lz4", "lzma", "shuffle"}
 CODECS |= {"sharding_indexed", "transpose", "zlib", "zstd"}
-HDF5_PROGRAM = Path(__file__).with_name("hdf5_copy.py")
-HDF5_SECONDS = 600.0  # a busy process ends itself earlier: hdf5_copy.py
+# Built in: deflate, shuffle, fletcher32, szip, nbit, scaleoffset; and lzf, which h5py brings.
+HDF5_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 LINE_BYTES, MAX_COLUMNS = 2**20, 2**16  # of a CSV file
 
 
@@ -244,11 +231,11 @@ def _not_numbers(where: str, what: str) -> ValueError:
 def read_npy(request: Request) -> Source:
     """Map a `.npy` file; what is not asked for stays on the disk."""
     opened = partial(np.lib.format.open_memmap, request.path, "r", max_header_size=MAX_HEADER)
-    return _arrays("npy", {"x": opened}, request, compressed=False)
+    return _arrays({"x": opened}, request, compressed=False)
 
 
 def read_npz(request: Request) -> Source:
-    with request.reading("npz"), zipfile.ZipFile(request.path) as archive:
+    with zipfile.ZipFile(request.path) as archive:
         sizes = {m.filename: m.file_size for m in archive.infolist()}
     keys = _keys([name[:-4] for name in sizes if name.endswith(".npy")], request)
     request.check_size(sum(sizes[f"{key}.npy"] for key in keys))
@@ -257,24 +244,23 @@ def read_npz(request: Request) -> Source:
         with np.load(request.path, allow_pickle=False, max_header_size=MAX_HEADER) as archive:
             return archive[key]
 
-    return _arrays("npz", {key: partial(opened, key) for key in keys}, request)
+    return _arrays({key: partial(opened, key) for key in keys}, request)
 
 
 def read_zarr(request: Request) -> Source:
     found, array = dict[str, Path](), None
-    with request.reading("Zarr"):
-        for name, folders, files in os.walk(request.path):
-            folder = Path(name)
-            for entry in (*folders, *files):  # a link may lead out of it
-                if (folder / entry).is_symlink():
-                    raise ValueError(f"it has a link, {entry[:80]!r}")
-            if array is not None and folder.is_relative_to(array):
-                continue  # its chunks
-            if ".zarray" in files or ("zarr.json" in files and "codecs" in _zarr_json(folder)):
-                array = folder
-                found[folder.relative_to(request.path).as_posix()] = folder
+    for name, folders, files in os.walk(request.path):
+        folder = Path(name)
+        for entry in (*folders, *files):  # a link may lead out of it
+            if (folder / entry).is_symlink():
+                raise ValueError(f"it has a link, {entry[:80]!r}")
+        if array is not None and folder.is_relative_to(array):
+            continue  # its chunks
+        if ".zarray" in files or ("zarr.json" in files and "codecs" in _zarr_json(folder)):
+            array = folder
+            found[folder.relative_to(request.path).as_posix()] = folder
     keys = _keys(sorted(found), request)
-    return _arrays("Zarr", {key: partial(_open_zarr, found[key]) for key in keys}, request)
+    return _arrays({key: partial(_open_zarr, found[key]) for key in keys}, request)
 
 
 def _zarr_json(folder: Path) -> dict[str, Any]:
@@ -308,34 +294,32 @@ def _codecs(values: Mapping[str, Any]) -> Iterator[str]:  # also of those within
 
 
 def read_hdf5(request: Request) -> Source:
-    """Let another process copy arrays of an HDF5 file to `.npy` files, and map these."""
-    # On damaged files the library crashes, or runs for ever (tests/fixtures/endless.h5).
-    folder, command = tempfile.mkdtemp(prefix="mindist-hdf5-"), [sys.executable, str(HDF5_PROGRAM)]
+    """Read an HDF5 file, which stays open. Only hard links are followed."""
+    import h5py
 
-    def opened(key: str) -> Any:
-        dtype, shape, refused = found[key]
-        if refused:
-            raise ValueError(f"path: {request.path}, {key[:80]!r} {refused}")
-        copy = Path(folder, f"{list(found).index(key)}.npy")
-        if copy.exists():
-            return np.load(copy, mmap_mode="r")
-        return np.broadcast_to(np.zeros((), dtype), shape)  # to be refused for its type or size
+    found = dict[str, Any]()
+    h5py.File(request.path, "r", locking=False).visititems(found.__setitem__)
+    arrays = [name for name, item in found.items() if isinstance(item, h5py.Dataset)]
+    keys = _keys(arrays, request)
+    return _arrays({key: partial(_open_hdf5, request.path, found[key]) for key in keys}, request)
 
-    weakref.finalize(opened, shutil.rmtree, folder, ignore_errors=True)
-    wanted = [request.key] if isinstance(request.key, str) else request.key
-    where = {"path": str(request.path.resolve()), "folder": folder}
-    task = json.dumps({**where, "keys": wanted, "max_bytes": request.max_bytes})
-    with request.reading("HDF5"):
-        if find_spec("h5py") is None:
-            raise ModuleNotFoundError(name="h5py")
-        how: Any = {"capture_output": True, "text": True, "timeout": HDF5_SECONDS, "check": False}
-        answer = subprocess.run(command, input=task, **how)
-        if answer.returncode:
-            said = answer.stderr.strip().rpartition("\n")[2]
-            raise ValueError(said or "the HDF5 library crashed on it, or did not come to an end")
-        found = json.loads(answer.stdout)
-    keys = _keys(list(found), request)
-    return _arrays("HDF5", {key: partial(opened, key) for key in keys}, request)
+
+def _open_hdf5(path: Path, array: Any) -> Any:
+    """Return an array, if it takes nothing from other files, and no filter but HDF5's own."""
+    where, why = f"path: {path}, {array.name[1:80]!r}", ""
+    plist = array.id.get_create_plist()
+    filters = {int(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())} - HDF5_FILTERS
+    if array.is_virtual or array.external:
+        why = "takes its numbers from other files, which are not read. Copy them into one file, "
+        why += "for example with h5repack or h5py."
+    elif filters:
+        why = f"is compressed by filter {min(filters)}, a plug-in, which is not loaded. Copy the "
+        why += "file with another compression, for example gzip."
+    elif math.prod(array.chunks or ()) * array.dtype.itemsize > MAX_CHUNK_BYTES:
+        why = f"has chunks of more than {MAX_CHUNK_BYTES:,} bytes. Copy it with smaller ones."
+    if why:
+        raise ValueError(f"{where} {why}")
+    return array
 
 
 def _keys(available: Sequence[str], request: Request) -> list[str]:
@@ -358,21 +342,20 @@ def _keys(available: Sequence[str], request: Request) -> list[str]:
 
 
 def _arrays(
-    kind: str, arrays: Mapping[str, Callable[[], Any]], request: Request, *, compressed: bool = True
+    arrays: Mapping[str, Callable[[], Any]], request: Request, *, compressed: bool = True
 ) -> Source:
     """Plan the datasets in arrays, each of which a function opens; files may be `compressed`."""
     total, many, names, event = 0, {}, [], request.event_shape
     for key, opened in arrays.items():
         where = f"path: {request.path}" + (f", {key!r}" if len(arrays) > 1 else "")
-        with request.reading(kind):
-            array = opened()
-            shape = tuple(map(int, array.shape))
-            if array.dtype.kind not in "fiub":
-                raise _not_numbers(where, f"an array of type {str(array.dtype)[:80]}")
-            if not shape or 0 in shape:
-                got = f"an empty array {shape}" if shape else "a single number"
-                raise ValueError(f"{where}: expected an array of observations, got {got}.")
-            total += math.prod(shape) * int(array.dtype.itemsize)
+        array = opened()
+        shape = tuple(map(int, array.shape or ()))
+        if array.dtype.kind not in "fiub":
+            raise _not_numbers(where, f"an array of type {str(array.dtype)[:80]}")
+        if not shape or 0 in shape:
+            got = f"an empty array {shape}" if shape else "a single number"
+            raise checks.wrong(where, "an array of observations", got)
+        total += math.prod(shape) * int(array.dtype.itemsize)
         if compressed:
             request.check_size(total)  # before there is a name for each dataset
         if event is None and (len(arrays) > 1 or request.vectors):
@@ -399,7 +382,7 @@ def _arrays(
         names += numbers if len(arrays) == 1 else several
 
     def read() -> Iterator[NDArray[Any]]:
-        with request.reading(kind):
+        with request.reading():
             for key, opened in arrays.items():
                 array = opened()
                 if not many[key]:
@@ -416,51 +399,49 @@ def _arrays(
 
 def read_csv(request: Request) -> Source:
     """Read a CSV file. Empty fields, NA, NaN, null and the like are missing values."""
-    with request.reading("CSV"):
-        from pyarrow import csv, string
+    from pyarrow import csv, string
 
-        with request.path.open("rb") as file:
-            line = file.readline(LINE_BYTES).decode("utf-8-sig")
-        if not line:
-            raise ValueError(f"path: {request.path} is empty.")
-        delimiter = max(",;\t", key=line.count)
-        if line.count(delimiter) >= MAX_COLUMNS:
-            raise ValueError(f"it has more than {MAX_COLUMNS} columns")
-        first = [field.strip(' \t\r\n"') for field in line.split(delimiter)]
-        request.check_size(request.path.stat().st_size)
-        options = csv.ReadOptions(use_threads=False, block_size=LINE_BYTES)
-        with suppress(ValueError):
-            options.autogenerate_column_names = bool([float(field) for field in first])
-        kinds = {} if request.dataset is None else {request.dataset: string()}
-        convert = csv.ConvertOptions(strings_can_be_null=True, column_types=kinds)
-        parse = csv.ParseOptions(delimiter=delimiter)
-        parse.ignore_empty_lines = not request.vectors or delimiter in line
-        table = csv.read_csv(request.path, options, parse, convert)
-        return _table(table.schema, table.select, request)
+    with request.path.open("rb") as file:
+        line = file.readline(LINE_BYTES).decode("utf-8-sig")
+    if not line:
+        raise ValueError(f"path: {request.path} is empty.")
+    delimiter = max(",;\t", key=line.count)
+    if line.count(delimiter) >= MAX_COLUMNS:
+        raise ValueError(f"it has more than {MAX_COLUMNS} columns")
+    first = [field.strip(' \t\r\n"') for field in line.split(delimiter)]
+    request.check_size(request.path.stat().st_size)
+    options = csv.ReadOptions(use_threads=False, block_size=LINE_BYTES)
+    with suppress(ValueError):
+        options.autogenerate_column_names = bool([float(field) for field in first])
+    kinds = {} if request.dataset is None else {request.dataset: string()}
+    convert = csv.ConvertOptions(strings_can_be_null=True, column_types=kinds)
+    parse = csv.ParseOptions(delimiter=delimiter)
+    parse.ignore_empty_lines = not request.vectors or delimiter in line
+    table = csv.read_csv(request.path, options, parse, convert)
+    return _table(table.schema, table.select, request)
 
 
 def read_parquet(request: Request) -> Source:
     """Read the columns that are asked for, once the footer's claims are within `max_bytes`."""
-    with request.reading("Parquet"):
-        import pyarrow.parquet as pq
+    import pyarrow.parquet as pq
 
-        limits = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**20}
-        with pq.ParquetFile(request.path, page_checksum_verification=True, **limits) as file:
-            claims = file.metadata
-            groups = [claims.row_group(i) for i in range(claims.num_row_groups)]
-            rows = [claims.num_rows, *(group.num_rows for group in groups)]
-            stored = [group.total_byte_size for group in groups]
-            if min(rows + stored) < 0:
-                raise ValueError("it says that it has fewer than no rows")
-            values = max(rows[0], sum(rows[1:])) * claims.num_columns
-            request.check_size(max(4 * values, sum(stored)))
+    limits = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**20}
+    with pq.ParquetFile(request.path, page_checksum_verification=True, **limits) as file:
+        claims = file.metadata
+        groups = [claims.row_group(i) for i in range(claims.num_row_groups)]
+        rows = [claims.num_rows, *(group.num_rows for group in groups)]
+        stored = [group.total_byte_size for group in groups]
+        if min(rows + stored) < 0:
+            raise ValueError("it says that it has fewer than no rows")
+        values = max(rows[0], sum(rows[1:])) * claims.num_columns
+        request.check_size(max(4 * values, sum(stored)))
 
-            def read(names: list[str]) -> Any:
-                table = file.read(names, use_threads=False)
-                table.validate(full=True)
-                return table
+        def read(names: list[str]) -> Any:
+            table = file.read(names, use_threads=False)
+            table.validate(full=True)
+            return table
 
-            return _table(file.schema_arrow, read, request)
+        return _table(file.schema_arrow, read, request)
 
 
 def _table(schema: Any, read: Callable[[list[str]], Any], request: Request) -> Source:
@@ -530,10 +511,11 @@ def _columns(schema: Any, request: Request) -> list[str]:
     return chosen
 
 
-TABLES = dict.fromkeys((".csv", ".tsv", ".txt"), read_csv)
-TABLES |= dict.fromkeys((".parquet", ".pq"), read_parquet)
-READERS: dict[str, Callable[[Request], Source]] = {".npy": read_npy, ".npz": read_npz, **TABLES}
-READERS |= {".h5": read_hdf5, ".hdf5": read_hdf5, ".zarr": read_zarr}
+# The name of a format, and what reads it.
+TABLES = dict.fromkeys((".csv", ".tsv", ".txt"), ("CSV", read_csv))
+TABLES |= dict.fromkeys((".parquet", ".pq"), ("Parquet", read_parquet))
+READERS = {".npy": ("npy", read_npy), ".npz": ("npz", read_npz), **TABLES}
+READERS |= dict.fromkeys((".h5", ".hdf5"), ("HDF5", read_hdf5)) | {".zarr": ("Zarr", read_zarr)}
 
 
 def read_observed(
@@ -591,8 +573,10 @@ def read_observed(
         raise ValueError("key: expected None for a table. Choose its columns with columns=[...].")
     if suffix not in TABLES and (columns is not None or dataset is not None):
         raise ValueError(f"columns, dataset: expected None for {suffix}, which is no table.")
-    how = (key, columns, dataset, max_bytes, missing == "keep")
-    source = READERS[suffix](Request(file, event, *how))
+    kind, read = READERS[suffix]
+    request = Request(file, kind, event, key, columns, dataset, max_bytes, missing == "keep")
+    with request.reading():
+        source = read(request)
     observed = Observed.read(source, missing)
     if not sum(observed.lengths):
         raise ValueError(f"path: {file} holds no complete observation.")
