@@ -548,7 +548,7 @@ def read_observed(
 
     Returns:
         The datasets, which are read when they are asked for. A damaged, hostile or unclear file is
-        a ValueError, a missing one a FileNotFoundError; HDF5's library may never end on a hostile one.
+        a ValueError, a missing one a FileNotFoundError. HDF5's library may hang on a hostile file.
 
     Example:
         >>> import tempfile, numpy as np

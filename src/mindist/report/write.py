@@ -1,7 +1,6 @@
 """`write_report`: from an adaptation to the page, what it needs, its tables and its figures."""
 
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -67,18 +66,6 @@ class Material(NamedTuple):
             return torch.where(self.x.isfinite(), self.x, self.result.predicted).flatten()
         s_obs: Tensor = self.result.s_obs
         return s_obs
-
-    @property
-    def adapted(self) -> bool:
-        return bool(self.result.adapted)
-
-    @property
-    def null_size(self) -> int:
-        """Return how many simulated datasets the p-value is calibrated on."""
-        if isinstance(self.result, Completion):
-            return sys.maxsize  # not known here: the smallest p-value is said like any other
-        fitted = self.mds.fitted_
-        return len(fitted.procedure.test.null if fitted.procedure else fitted.null.noise)
 
     @property
     def scale(self) -> Tensor:
@@ -206,12 +193,9 @@ def write_report(
     known: Any = posterior.mds if mds is None and isinstance(posterior, RobustPosterior) else mds
     need: Any = Entrywise if vector else MinimumDistance
     if not isinstance(known, need) and not (vector and known is posterior is None):
-        kind, expected = (
-            type(posterior).__name__,
-            f"the fitted {need.__name__} that gave the result",
-        )
+        want, kind = f"the fitted {need.__name__} that gave the result", type(posterior).__name__
         own = f"only a RobustPosterior brings its own, and posterior is a {kind}"
-        raise checks.wrong("mds", expected, f"{type(known).__name__}; {own}", kind=TypeError)
+        raise checks.wrong("mds", want, f"{type(known).__name__}; {own}", kind=TypeError)
     if posterior is not None and not isinstance(posterior, RobustPosterior):
         posterior = RobustPosterior(posterior, known)
     if vector and simulator is not None:
@@ -313,7 +297,6 @@ def _page(material: Material) -> dict[str, Any]:
             for name, drawn in material.draws.items()
             if drawn.fit is not None
         ],
-        "predicted": [predictive_words(material, name) for name in material.draws],
         "settings": {
             "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
             "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
@@ -367,15 +350,12 @@ def summary_figure(material: Material) -> Markup:
     chosen = material.shift.abs().argsort(descending=True, stable=True)[:MOST_SUMMARIES].sort()[0]
     names = [material.summary_names[j] for j in chosen.tolist()]
     s_obs = material.result.s_obs[chosen].numpy()
-    s_star = material.result.s_star[chosen].numpy() if material.adapted else None
+    s_star = material.result.s_star[chosen].numpy() if material.result.adapted else None
     dim, left_out, cloud = len(chosen), every.shape[1] - len(chosen), every[:, chosen].numpy()
-    alt = (
-        f"Simulated summaries ({', '.join(names)}) as grey "
-        f"{'points and bars' if dim > 1 else 'bars'}, the observed one in orange"
-        f"{', and an arrow to the adapted one in blue' if material.adapted else ''}."
-    )
+    alt = f"Simulated summaries ({', '.join(names)}) in grey, the observed one in orange"
+    alt += "." if s_star is None else ", and an arrow to the adapted one in blue."
     caption = "Grey: simulated. Orange cross or line: observed. "
-    caption += "Blue circle or dashed line: adapted. " if material.adapted else ""
+    caption += "" if s_star is None else "Blue circle or dashed line: adapted. "
     caption += "A summary far outside is drawn at the edge. "
     caption += f"The {left_out} summaries that moved least are left out." if left_out else ""
     size = {1: (4.9, 2.6), 2: (2.6, 2.2), 3: (2.2, 1.9)}.get(dim, (1.8, 1.6))
@@ -388,11 +368,11 @@ def distance_figure(material: Material) -> Markup:
     result, threshold = material.result, material.result.threshold
     null = material.mds.fitted_.null.distances(len(material.x)).cpu().numpy()
     observed = float(result.distance_obs)
-    star = float(result.distance_star) if material.adapted else None
+    star = float(result.distance_star) if result.adapted else None
+    adapted = "" if star is None else f", {number(star)} at the adapted summary"
     alt = (
         f"Squared distances of {len(null):,} simulated datasets, from {number(null[0])} to "
-        f"{number(null[-1])}; that of the observed data is {number(observed)}"
-        f"{'' if star is None else f', {number(star)} at the adapted summary'}. "
+        f"{number(null[-1])}; that of the observed data is {number(observed)}{adapted}. "
         f"The threshold is {number(threshold)}."
     )
     given = (null, observed, star)
@@ -420,7 +400,7 @@ def data_figure(material: Material) -> Markup:
         if kind == "points":
             device = material.mds.device
             at = {"model at the observed summary": (result.s_obs.to(device), OBSERVED)}
-            if material.adapted:
+            if result.adapted:
                 at["model at the adapted summary"] = (result.s_star.to(device), ADAPTED)
             plot_density_contours(axes, material.mds.fitted_, at)
 
@@ -456,8 +436,7 @@ def predictive_figures(material: Material) -> list[Markup]:
     given: dict[str, Any] = {"centre": bank.centre.cpu(), "scale": bank.scale.cpu(), "names": names}
     given |= {"s_obs": result.s_obs, "s_star": result.s_star}
     given |= {name: summaries.get(name) for name in WHERE}
-    said = "; ".join(predictive_words(material, name) for name in material.draws)
-    alt = f"Summaries of data simulated from the posterior, 50% and 90% intervals: {said}"
+    alt = "Summaries of data simulated from the posterior, as 50% and 90% intervals."
     given["size"] = (4.9, max(2.6, 1.6 + 0.5 * len(names)))
     figures = [inline_figure("predictive", alt, before_after.plot_predictive, **given)]
     shown = {WHERE[name]: d.replicated[0] for name, d in draws if len(d.replicated)}
@@ -484,28 +463,14 @@ def selftest_figure(material: Material) -> Markup | None:
 
 
 def hold_all(axes: Any, kind: str, x: Tensor) -> None:
-    """Let axes end where all of some observations would have their place."""
-    if kind == "images":
-        return
+    """Let axes reach as far as all of some observations would."""
     values = x.double().numpy()
-    shown = values.reshape(len(values), -1) if kind == "points" else values.reshape(-1, 1)
-    shown = evidence.series_of(values).reshape(-1, 1) if kind == "series" else shown
-    low, high = shown.min(0), shown.max(0)
-    room = np.where(high > low, 0.04 * (high - low), 1.0)
-    ends = zip(low - room, high + room, strict=True)
-    for name, (first, last) in zip("y" if kind == "series" else "xy", ends, strict=False):
-        getattr(axes, f"set_{name}lim")(first, last)
-
-
-def predictive_words(material: Material, name: str) -> str:
-    """Return how many summaries lie inside the 90% interval of their replications, in words."""
-    drawn, where = material.draws[name], WHERE[name]
-    if not len(drawn.summaries):
-        return f"no data could be simulated at the {where} summary"
-    s = material.result.s_obs if name == "before" else material.result.s_star
-    low, high = np.quantile(drawn.summaries.double().numpy(), (0.05, 0.95), axis=0)
-    inside = int(((s.double().numpy() >= low) & (s.double().numpy() <= high)).sum())
-    return f"{inside} of {len(low)} {where} summaries lie in their 90% interval"
+    y = evidence.series_of(values).ravel() if kind == "series" else np.zeros(len(values))
+    first = values.ravel() if kind == "values" else np.zeros(len(y))
+    places = values.reshape(len(values), -1) if kind == "points" else np.stack([first, y], 1)
+    if kind != "images":
+        axes.update_datalim(places)
+        axes.autoscale_view()
 
 
 FIGURES: dict[str, Callable[[Material], Any]] = {"summaries": summary_figure, "data": data_figure}
