@@ -42,10 +42,7 @@ class Status(_Outcome):
         ('kept_observed', '...')
     """
 
-    WELL_SPECIFIED = (
-        "well_specified",
-        "not detected as misspecified: the observed summary is used as it is",
-    )
+    WELL_SPECIFIED = "well_specified", "not detected as misspecified: the observed summary is used"
     SORTED = (
         "sorted",
         "adapted: the summary of the observations that the model explains, calibrated, is used",
@@ -68,14 +65,9 @@ class Status(_Outcome):
     )
     MAX_ITERATIONS = (
         "max_iterations",
-        "adapted: the search stopped at its largest number of iterations, while the distance "
-        "was still falling; the best summary so far is used",
+        "adapted: the search ran out of iterations, still improving; its best summary is used",
     )
-    STALLED = (
-        "stalled",
-        "adapted: the search stopped where no further step lowered the distance; the best "
-        "summary so far is used",
-    )
+    STALLED = "stalled", "adapted: no further step lowered the distance; the best summary is used"
     KEPT_OBSERVED = (
         "kept_observed",
         "no summary that fits the data better was found: the observed one is used",
@@ -131,9 +123,7 @@ class _Result:
     def __getitem__(self: T, index: int | slice | Tensor) -> T:
         """Select one dataset of a batch, or some (by a slice, indices or a mask)."""
         names = [name for name in vars(self) if name not in _SHARED]
-        chosen: dict[str, Any] = {
-            name: getattr(self, name)[index] for name in names if name != "status"
-        }
+        chosen: Any = {name: getattr(self, name)[index] for name in names if name != "status"}
         if "status" in names:
             which: Any = torch.arange(len(self))[index].tolist()
             status, one = tuple(self.status), isinstance(which, int)
@@ -146,9 +136,7 @@ class _Result:
         if len(parts) == 1:
             return parts[0]
         names = [name for name in vars(parts[0]) if name not in (*_SHARED, "status")]
-        joined: dict[str, Any] = {
-            name: torch.cat([getattr(p, name) for p in parts]) for name in names
-        }
+        joined: Any = {name: torch.cat([getattr(p, name) for p in parts]) for name in names}
         status = tuple(one for p in parts for one in p.status)
         return replace(parts[0], **joined, status=status)  # type: ignore[type-var]
 
@@ -286,8 +274,7 @@ class EntryStatus(_Outcome):
     AS_OBSERVED = "as_observed", "not detected as misspecified: every entry is used as observed"
     FILLED_IN = (
         "filled_in",
-        "not detected as misspecified: entries that are missing or have errors are drawn given "
-        "the others",
+        "not detected as misspecified: entries missing or with errors are drawn given the others",
     )
     SET_ASIDE = (
         "set_aside",
@@ -295,8 +282,7 @@ class EntryStatus(_Outcome):
     )
     DOUBTED = (
         "doubted",
-        "misspecified, but no entry is more probably wrong than right: the completed vectors "
-        "average over which one is",
+        "misspecified, but no entry is probably wrong: completed vectors average over which it is",
     )
     UNEXPLAINED = (
         "unexplained",
@@ -305,8 +291,7 @@ class EntryStatus(_Outcome):
     )
     NOTHING_OBSERVED = (
         "nothing_observed",
-        "every entry is missing: the completed vectors are simulations, and the posterior is the "
-        "prior as far as these tell",
+        "every entry is missing: completed vectors are simulations, the posterior is the prior",
     )
 
 

@@ -18,12 +18,7 @@ KINDS, OUTCOMES = ("values", "residuals", "image"), ("believed", "missing", "set
 
 
 def plot_entries(
-    axes: Any,
-    result: Completion,
-    *,
-    names: Sequence[str] = (),
-    kind: str | None = None,
-    mark: str = "",
+    axes: Any, result: Completion, *, names: Sequence[str] = (), kind: str = "", mark: str = ""
 ) -> Any:
     """Draw one vector: its entries as observed, as the others predict them, and as filled in.
 
