@@ -26,7 +26,7 @@ from typer.core import TyperGroup
 import mindist
 from mindist.cli import errors, options, output
 from mindist.cli.errors import UsageError, extra
-from mindist.cli.options import load, load_posterior, load_user_code, need_summary, refuse
+from mindist.cli.options import load, load_posterior, load_user_code, need, refuse
 from mindist.cli.output import MAX_LISTED, TABLES, bar, number, on_terminal, say, tell, waiting
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
@@ -115,7 +115,7 @@ def simulate(
     """Simulate datasets into a bank on disk, or go on with one. Executes the files it names."""
     if out is None and not dry_run:
         raise UsageError("Say where to: --out FOLDER, or what it takes: --dry-run.")
-    function = need_summary(summary)
+    function = need(*options.SUMMARY, summary)
     loaded = load_user_code(prior, "PRIOR"), load_user_code(simulator, "SIMULATOR")
     sources = (*loaded, load_user_code(function, "--summary"))
     from mindist.simulation import build
@@ -188,7 +188,7 @@ def fit(
         simulations = options.open_bank(bank)
     known = simulations.config.get("functions", {}).get("summary")  # its file is not known
     own = f"file.py:{known}" if isinstance(known, str) and known.isidentifier() else None
-    name = need_summary(summary, own, bank)
+    name = need(*options.SUMMARY, summary, own, bank)
     function = load_user_code(name, "--summary")
     width = None if bandwidth is None else number_or_word(bandwidth)
     asked = {"bandwidth": width, "representation": representation, "seed": seed, "alpha": alpha}
@@ -264,8 +264,7 @@ def train(
     json: options.Json = False,
 ) -> None:
     """Train a neural posterior (sbi's NPE) on the summaries of a bank."""
-    if prior is None:
-        raise UsageError("Name the prior that the bank was simulated with: --prior file.py:name.")
+    prior = need("prior", "prior that the bank was simulated with", prior)
     with waiting("Loading sbi"), extra("cli"):
         from mindist.posteriors.sbi_storage import ESTIMATORS, save_posterior
         from mindist.posteriors.sbi_training import check_prior, train_npe

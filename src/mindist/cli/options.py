@@ -77,6 +77,7 @@ def split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",")]
 
 
+SUMMARY = ("summary", "summary function")
 NOTE, SELFTEST = "command.json", "selftest.json"
 WRITERS = dict.fromkeys(("MinimumDistance", "Entrywise"), "mindist fit")
 WRITERS["NeuralPosterior"] = "mindist train"
@@ -127,7 +128,7 @@ def load(folder: Path, path: Path, *, seed: int | None = None, **told: Any) -> t
             refuse(why, summary=summary, missing=missing, **told)
             estimator, missing = mindist.Entrywise.load(folder), "keep"
         else:
-            name = need_summary(summary, noted(folder, "summary"), folder)
+            name = need(*SUMMARY, summary, noted(folder, "summary"), folder)
             estimator = mindist.MinimumDistance.load(folder, load_user_code(name, "--summary"))
             with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
                 # what `mindist fit --selftest` left, if it is there and whole
@@ -169,12 +170,12 @@ def check_artefact(folder: Path, argument: str, command: str) -> str:
     return kind
 
 
-def need_summary(summary: str | None, known: str | None = None, folder: Path | None = None) -> str:
-    """Return the name of the summary function, or raise an error that says which it was."""
-    if summary is not None:
-        return summary
-    hint = f" {folder} was made with --summary {known}." if known else ""
-    raise UsageError(f"Name the summary function: --summary file.py:name.{hint}")
+def need(option: str, what: str, given: str | None, known: str | None = None, of: Any = "") -> str:
+    """Return the name of some code, or raise an error that says which the folder was made with."""
+    if given is not None:
+        return given
+    hint = f" {of} was made with --{option} {known}." if known else ""
+    raise UsageError(f"Name the {what}: --{option} file.py:name.{hint}")
 
 
 def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> Any:
@@ -184,11 +185,8 @@ def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> 
     path = Path(posterior)
     if path.is_dir():
         check_artefact(path, "--posterior", "mindist train")
-        if prior is None:
-            known = noted(path, "prior")
-            hint = f" {path} was trained with --prior {known}." if known else ""
-            raise UsageError(f"Name the prior of the posterior: --prior file.py:name.{hint}")
-        loaded = load_prior(prior)
+        known = noted(path, "prior")
+        loaded = load_prior(need("prior", "prior of the posterior", prior, known, path))
         with extra("sbi"):
             from mindist.posteriors import sbi_storage
         return sbi_storage.load_posterior(path, loaded)[0]
@@ -213,10 +211,8 @@ def load_prior(name: str) -> Any:
         from mindist.posteriors.sbi_training import as_distribution
     prior, bounded = as_distribution(thing)
     if not bounded:
-        say(
-            "Note: the prior is a function, of which the bounds are not known: posterior samples "
-            "are not cut off at them. A torch distribution as the prior would do that."
-        )
+        said = "the prior is a function, so posterior samples are not cut off at its bounds"
+        say(f"Note: {said}. A torch distribution as the prior would do that.")
     return prior
 
 

@@ -138,5 +138,5 @@ def vector_page(result: Completion, names: Sequence[str]) -> dict[str, Any]:
     figures["residuals"] = inline_figure("residuals", words, plot_entries, result, **how)
     settings = {"Observed data": f"one vector of shape {tuple(result.x_obs.shape)}"}
     settings["Test"] = f"the strangest entry, level {result.alpha:g}"
-    values = {"figures": figures, "settings": settings, "config": {"alpha": result.alpha}}
-    return values | {"header": header, "rows": rows, "found": found, "gone": gone}
+    values = {"figures": figures, "settings": settings, "header": header, "rows": rows}
+    return values | {"found": found, "gone": gone}

@@ -1,10 +1,9 @@
 """`write_report`: from an adaptation to the page, what it needs, its tables and its figures."""
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -25,7 +24,7 @@ from mindist.report import before_after, evidence
 from mindist.report.before_after import AFTER, BEFORE
 from mindist.report.entries import vector_page
 from mindist.report.evidence import data_kind, plot_data_space, plot_density_contours
-from mindist.report.page import duration, inline_figure, number, plus_minus, render, versions
+from mindist.report.page import inline_figure, number, plus_minus, render, versions
 from mindist.report.style import ADAPTED, OBSERVED, numbered
 from mindist.result import Adaptation, Completion
 from mindist.schema import moved
@@ -53,19 +52,12 @@ class Draws:  # samples of one posterior, and data simulated from them if there 
 class Material(NamedTuple):
     result: Any  # the Adaptation of one dataset or the Completion of one vector, on the CPU
     x: Tensor  # `(N, *event)`, or the vector
+    observed: Tensor  # as a posterior is asked at it, with predictions for missing entries
     mds: Any  # None for a vector if nobody gave any
     summary_names: Sequence[str]  # or of the entries of a vector: none if nobody gave any
     tests: Mapping[str, float] = {}  # p-value of each statistic of the test of a dataset
     theta_names: Sequence[str] = ()  # none without a posterior
     draws: Mapping[str, Draws] = {}  # "before" at the observed summary, "after" at the adapted one
-
-    @property
-    def before(self) -> Tensor:
-        """Return what was observed, as a posterior is asked: predictions for missing entries."""
-        if isinstance(self.result, Completion):
-            return torch.where(self.x.isfinite(), self.x, self.result.predicted).flatten()
-        s_obs: Tensor = self.result.s_obs
-        return s_obs
 
     @property
     def scale(self) -> Tensor:
@@ -119,7 +111,6 @@ def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) 
 
 MOST_ROWS = 1_000  # of the table of observations; a larger page is slow on a phone
 MOST_VALUES = 3  # numbers of an observation that have a place in the table
-PLAIN = ("sorting", "bandwidth", "num_features", "frequencies", "seed")
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 WHERE = {"before": "observed", "after": "adapted"}
 AT = {"before": BEFORE, "after": AFTER}
@@ -186,7 +177,7 @@ def write_report(
         >>> "do not look like data from the simulator" in path.read_text()
         True
     """
-    start, path, vector = time.monotonic(), Path(path), isinstance(result, Completion)
+    path, vector = Path(path), isinstance(result, Completion)
     if not isinstance(given := cast(Any, result), Adaptation | Completion):
         then, got = "Make one with mds.adapt(x_obs).", type(given).__name__
         raise checks.wrong("result", "an Adaptation or a Completion", got, then, TypeError)
@@ -207,7 +198,7 @@ def write_report(
     if posterior is not None:
         backend, one = posterior.queries.backend, material.result
         names = names_of(theta_names, backend.num_parameters, "θ", "theta_names")
-        before = material.before[None].to(backend.device, torch.float32)
+        before = material.observed[None].to(backend.device, torch.float32)
         asked = {"before": Conditions.certain(before)}
         if one.adapted:
             asked["after"] = posterior.conditions_of(one if vector else moved(one, known.device))
@@ -225,9 +216,8 @@ def write_report(
     values["figures"]["posterior"] = posterior_figures(material, where)
     said = (words for drawn in material.draws.values() for words in drawn.said)
     values["warnings"] = list(dict.fromkeys(said))
-    values["config"] |= {"report_seed": seed}
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    values["settings"] |= {"Written": now, "Time taken": duration(time.monotonic() - start)}
+    values["settings"] |= {"Estimator": known or "–", "Seed of this page": seed, "Written": now}
     template = "entries.html" if vector else "dataset.html"
     write_whole(path, render(template, script="dataset.js", **values).encode())
     return path
@@ -250,7 +240,8 @@ def one_dataset(result: Any, x: Any, mds: Any, summary_names: Sequence[str] | No
     names = names_of(summary_names, len(one.s_obs), "s", "summary_names")
     p_values = mds.fitted_.p_values(x_obs[None].to(mds.device))
     tests = {name: float(p[0]) for name, p in p_values.items()}
-    return Material(moved(one, torch.device("cpu")), x_obs.cpu(), mds, names, tests)
+    one = moved(one, torch.device("cpu"))
+    return Material(one, x_obs.cpu(), one.s_obs, mds, names, tests)
 
 
 def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None) -> Material:
@@ -263,7 +254,8 @@ def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None
     if not same or not torch.allclose(given, one.x_obs.squeeze(), 0, 0, equal_nan=True):
         raise checks.wrong("x", "the vector that the result is about", "another")
     own = names if names is None else names_of(names, one.x_obs.numel(), "", "summary_names")
-    return Material(one, one.x_obs, mds, own or [])
+    filled = torch.where(one.x_obs.isfinite(), one.x_obs, one.predicted).flatten()
+    return Material(one, one.x_obs, filled, mds, own or [])
 
 
 def draw(posterior: RobustPosterior, at: Conditions, num: int, seed: int) -> Draws:
@@ -272,7 +264,7 @@ def draw(posterior: RobustPosterior, at: Conditions, num: int, seed: int) -> Dra
         warnings.simplefilter("always")
         theta = posterior.queries.sample((num,), at, budget, seed=seed)
     theta = theta.squeeze(-2).detach().cpu()
-    said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    said = tuple(str(warning.message) for warning in caught)
     return Draws(theta[theta.isfinite().all(1)], said)
 
 
@@ -284,9 +276,6 @@ def _page(material: Material) -> dict[str, Any]:
     cells = zip(material.summary_names, shifted, around, strict=True)
     tests = sorted(material.tests.items(), key=lambda item: item[1])
     header, observations = _observations(material)
-    config = {name: getattr(mds, name) for name in PLAIN} | {"decoder": type(mds.decoder).__name__}
-    representation = mds.representation if isinstance(mds.representation, str) else "a function"
-    config |= {"representation": representation, "search": asdict(mds.search)}
     return {
         "figures": {name: draw(material) for name, draw in FIGURES.items()},
         "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in cells],
@@ -299,10 +288,9 @@ def _page(material: Material) -> dict[str, Any]:
         ],
         "settings": {
             "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
-            "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
             "Test": f"{' and '.join(material.tests)}, level {mds.alpha:g}",
+            "Kernel": f"bandwidth {mds.bandwidth}, {mds.num_features} features, seed {mds.seed}",
         },
-        "config": config,
     }
 
 
