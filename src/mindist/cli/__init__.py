@@ -31,25 +31,7 @@ from mindist.cli.output import MAX_LISTED, TABLES, bar, number, on_terminal, say
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
 FIGURE, VERSION = Path("results/demo/figure1.png"), "Say which, and exit."
-ELSEWHERE = {  # the commands of mindist-paper
-    "tasks": "List the paper's tasks.",
-    "reproduce": "Run an experiment of the paper, or all.",
-    "bench": "Measure how fast mindist is, in ratios.",
-}
-
-
-def _installed(name: str, explained: str) -> Any:
-    """Return a command of mindist-paper, or one that says how to get it."""
-    for entry in entry_points(group="mindist.commands", name=name):
-        return entry.load()
-
-    def missing(ctx: typer.Context) -> None:
-        install = "pip install -c constraints.txt -e '.[cli,demo]' -e paper"
-        said = f"`mindist {name}` belongs to mindist-paper, which is not installed."
-        raise UsageError(f"{said} In a clone of the repository: {install}")
-
-    missing.__doc__ = f"{explained} (Needs mindist-paper, which is not installed.)"
-    return missing
+ELSEWHERE = ("tasks", "reproduce", "bench")  # the commands of mindist-paper
 
 
 class Commands(TyperGroup):
@@ -57,6 +39,13 @@ class Commands(TyperGroup):
         """Parse; --debug may stand anywhere, such as at the end of a line that failed."""
         rest = [word for word in args if word != "--debug"]
         return super().parse_args(ctx, ["--debug"] * (len(rest) < len(args)) + rest)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in ELSEWHERE and args[0] not in self.commands:
+            install = "pip install -c constraints.txt -e '.[cli,demo]' -e paper"
+            said = f"`mindist {args[0]}` belongs to mindist-paper, which is not installed."
+            raise UsageError(f"{said} In a clone of the repository: {install}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         with errors.spoken(debug=ctx.params.get("debug", False)):
@@ -559,7 +548,8 @@ def demo(
 
 for function in (simulate, fit, train, check, adapt, sample, report, demo):
     app.command(rich_help_panel=PAPER if function is demo else DATA)(function)
-for name, explained in ELSEWHERE.items():
-    app.command(name, rich_help_panel=PAPER)(_installed(name, explained))
+for name in ELSEWHERE:
+    for entry in entry_points(group="mindist.commands", name=name):
+        app.command(name, rich_help_panel=PAPER)(entry.load())
 
 __all__ = ["app"]

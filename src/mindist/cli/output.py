@@ -143,10 +143,9 @@ def print_verdicts(rows: list[dict[str, Any]], alpha: float, what: str = "datase
         print(f"{verdict} {said} (p-value {number(p)}, level {level}).")
         return
     found = sorted((r for r in rows if r["misspecified"]), key=lambda row: row["p_value"])
-    print(
-        f"{len(found)} of {len(rows)} {what}s are misspecified; were none, about "
-        f"{number(alpha * len(rows))} would be called so by chance (level {number(alpha)})."
-    )
+    chance = f"about {number(alpha * len(rows))} would be called so by chance"
+    said = f"{len(found)} of {len(rows)} {what}s are misspecified; were none, {chance}"
+    print(f"{said} (level {number(alpha)}).")
     if found:
         shown = found[:MAX_LISTED]
         sizes = ["n_obs"] * ("n_obs" in shown[0])

@@ -57,11 +57,9 @@ class Request:  # the arguments of `read_observed`, and the errors that all form
 
     def check_size(self, size: int) -> None:
         if size > self.max_bytes:
-            raise ValueError(
-                f"path: {self.path} says that it holds {size:,} bytes of data, more than max_bytes "
-                f"= {self.max_bytes:,}. A small file that says so may be meant to fill your "
-                "memory. If you trust it, pass a larger max_bytes."
-            )
+            said = f"says that it holds {size:,} bytes of data, more than {self.max_bytes:,}"
+            then = "It may be meant to fill your memory. If you trust it, pass a larger max_bytes."
+            raise ValueError(f"path: {self.path} {said}. {then}")
 
 
 # Datasets in a file: their names, the shape of an observation, and a way to read them.
@@ -221,11 +219,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name[:80]) for name in names[:20]) + (", ..." if names[20:] else "")
 
 
-def _not_numbers(where: str, what: str) -> ValueError:
-    return ValueError(
-        f"{where}: expected real numbers, got {what}. Objects are not read, because that would run "
-        "what the file says; save plain numbers, for example with array.astype('float64')."
-    )
+def _not_numbers(where: str, what: str) -> Exception:
+    then = "Objects are not read: that would run what the file says. Save it as type 'float64'."
+    return checks.wrong(where, "real numbers", what, then)
 
 
 def read_npy(request: Request) -> Source:
@@ -272,17 +268,13 @@ def _zarr_json(folder: Path) -> dict[str, Any]:
 def _open_zarr(folder: Path) -> Any:
     """Open an array whose metadata name no codec that could run what the file says."""
     if unknown := sorted(set(_codecs(_zarr_json(folder))) - CODECS):
-        raise ValueError(
-            f"path: {folder} is stored with the codec {unknown[0][:80]!r}, which mindist does not "
-            "run: some execute what the file says. Copy the array with zstd, gzip or blosc."
-        )
+        said = f"is stored with the codec {unknown[0][:80]!r}, which mindist does not run"
+        then = "Some execute what the file says. Copy the array with zstd, gzip or blosc."
+        raise ValueError(f"path: {folder} {said}. {then}")
     import zarr
 
     version: Any = 2 if (folder / ".zarray").exists() else 3
-    array = zarr.open_array(store=str(folder), mode="r", zarr_format=version)
-    if math.prod(array.chunks) * array.dtype.itemsize > MAX_CHUNK_BYTES:
-        raise ValueError(f"its chunks are of more than {MAX_CHUNK_BYTES:,} bytes")
-    return array
+    return zarr.open_array(store=str(folder), mode="r", zarr_format=version)
 
 
 def _codecs(values: Mapping[str, Any]) -> Iterator[str]:  # also of those within them
@@ -306,19 +298,14 @@ def read_hdf5(request: Request) -> Source:
 
 def _open_hdf5(path: Path, array: Any) -> Any:
     """Return an array, if it takes nothing from other files, and no filter but HDF5's own."""
-    where, why = f"path: {path}, {array.name[1:80]!r}", ""
-    plist = array.id.get_create_plist()
-    filters = {int(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())} - HDF5_FILTERS
+    where, plist = f"path: {path}, {array.name[1:80]!r}", array.id.get_create_plist()
     if array.is_virtual or array.external:
-        why = "takes its numbers from other files, which are not read. Copy them into one file, "
-        why += "for example with h5repack or h5py."
-    elif filters:
-        why = f"is compressed by filter {min(filters)}, a plug-in, which is not loaded. Copy the "
-        why += "file with another compression, for example gzip."
-    elif math.prod(array.chunks or ()) * array.dtype.itemsize > MAX_CHUNK_BYTES:
-        why = f"has chunks of more than {MAX_CHUNK_BYTES:,} bytes. Copy it with smaller ones."
-    if why:
-        raise ValueError(f"{where} {why}")
+        then = "Copy them into one file, for example with h5repack or h5py."
+        raise ValueError(f"{where} takes its numbers from other files, which are not read. {then}")
+    filters = {int(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())} - HDF5_FILTERS
+    if filters:
+        said = f"is compressed by filter {min(filters)}, a plug-in, which is not loaded"
+        raise ValueError(f"{where} {said}. Copy it with another compression, for example gzip.")
     return array
 
 
@@ -327,11 +314,9 @@ def _keys(available: Sequence[str], request: Request) -> list[str]:
     if not available:
         raise ValueError(f"path: {request.path} holds no arrays.")
     if key is None and len(available) > 1:
-        raise ValueError(
-            f"key: {request.path} holds {len(available)} arrays: {listed}. Choose one, such as "
-            f"key={available[0][:80]!r}, or several, each of them one dataset, as a list; '*' "
-            "means all."
-        )
+        then = f"Choose one, such as key={available[0][:80]!r}, or several, each one dataset"
+        said = f"holds {len(available)} arrays: {listed}. {then}, as a list; '*' means all."
+        raise ValueError(f"key: {request.path} {said}")
     wanted = list(available) if key in (None, "*") else [key] if isinstance(key, str) else list(key)
     for name in wanted:
         if name not in available:
@@ -356,6 +341,9 @@ def _arrays(
             got = f"an empty array {shape}" if shape else "a single number"
             raise checks.wrong(where, "an array of observations", got)
         total += math.prod(shape) * int(array.dtype.itemsize)
+        if math.prod(getattr(array, "chunks", None) or ()) * array.dtype.itemsize > MAX_CHUNK_BYTES:
+            said = f"has chunks of more than {MAX_CHUNK_BYTES:,} bytes. Copy it with smaller ones."
+            raise ValueError(f"{where} {said}")
         if compressed:
             request.check_size(total)  # before there is a name for each dataset
         if event is None and (len(arrays) > 1 or request.vectors):
@@ -461,19 +449,17 @@ def _table(schema: Any, read: Callable[[list[str]], Any], request: Request) -> S
     x = x.reshape(-1, *event)
     if request.dataset is None:
         return Source([0], event, lambda: iter([x]))
-    column = table.column(request.dataset).combine_chunks()
-    codes = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    names = codes.dictionary.to_pylist() + [None] * bool(column.null_count)
-    wrong = [name for name in names if not isinstance(name, str | int | float) or name != name]
+    import pandas as pd
+
+    codes, found = pd.factorize(table.column(request.dataset).to_pandas())  # -1 for a missing one
+    names = found.tolist() + [None] * bool((codes < 0).any())
+    wrong = [name for name in names if not isinstance(name, str | int | float)]
     if wrong:
         said = f"a text or a number in each row of {request.dataset!r}"
         then = "Drop the rows that belong to no dataset."
         raise checks.wrong("columns", said, str(wrong[0])[:80], then)
-    index = codes.indices.to_numpy()
-    found, first, counts = np.unique(index, return_index=True, return_counts=True)
-    parts = np.split(x[np.argsort(index, kind="stable")], np.cumsum(counts)[:-1])
-    order = np.argsort(first)  # names in the order in which they first occur
-    return Source([names[found[i]] for i in order], event, lambda: iter([parts[i] for i in order]))
+    parts = np.split(x[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
+    return Source(names, event, lambda: iter(parts))
 
 
 def _columns(schema: Any, request: Request) -> list[str]:
@@ -497,10 +483,8 @@ def _columns(schema: Any, request: Request) -> list[str]:
         if name not in numeric:
             raise _not_numbers(f"columns: {path}, {name!r}", "a column of something else")
     if not chosen:
-        raise ValueError(
-            f"columns: {path} has no column of numbers. {known} One word in a column makes it one "
-            "of text; what is missing should be left empty, or be NA or NaN."
-        )
+        then = "One word makes a column one of text; what is missing should be empty, NA or NaN."
+        raise ValueError(f"columns: {path} has no column of numbers. {known} {then}")
     wanted = len(chosen) if request.event_shape is None else math.prod(request.event_shape)
     if len(chosen) != wanted and not (request.vectors and len(chosen) == 1):
         index = "One without a name is often an index. " if "" in chosen else ""

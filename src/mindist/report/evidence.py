@@ -96,10 +96,8 @@ def plot_summary_pairs(
     cloud = np.asarray(cloud, dtype=float)
     dim = cloud.shape[1]
     if np.shape(grid) != (dim, dim):
-        raise ValueError(
-            f"grid: expected axes of shape ({dim}, {dim}), as many lines and columns as summaries, "
-            f"got {np.shape(grid)}. Make them with figure.subplots({dim}, {dim}, squeeze=False)."
-        )
+        then = f"Make them with figure.subplots({dim}, {dim}, squeeze=False)."
+        raise checks.wrong("grid", f"axes of shape ({dim}, {dim})", np.shape(grid), then)
     names = names or numbered("s", dim)
     for (row, column), axes in np.ndenumerate(grid):
         if column > row:

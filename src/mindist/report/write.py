@@ -24,7 +24,7 @@ from mindist.report import before_after, evidence
 from mindist.report.before_after import AFTER, BEFORE
 from mindist.report.entries import vector_page
 from mindist.report.evidence import data_kind, plot_data_space, plot_density_contours
-from mindist.report.page import inline_figure, number, plus_minus, render, versions
+from mindist.report.page import cells, inline_figure, number, plus_minus, ranked, render, versions
 from mindist.report.style import ADAPTED, OBSERVED, numbered
 from mindist.result import Adaptation, Completion
 from mindist.schema import moved
@@ -273,14 +273,13 @@ def _page(material: Material) -> dict[str, Any]:
     result, mds, bank = material.result, material.mds, material.mds.fitted_.wide.bank
     around = [plus_minus(*map(float, pair)) for pair in zip(bank.centre, bank.scale, strict=True)]
     shifted = zip(result.s_obs, result.s_star, material.shift, strict=True)
-    cells = zip(material.summary_names, shifted, around, strict=True)
+    each = zip(material.summary_names, shifted, around, strict=True)
     tests = sorted(material.tests.items(), key=lambda item: item[1])
-    header, observations = _observations(material)
     return {
         "figures": {name: draw(material) for name, draw in FIGURES.items()},
-        "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in cells],
+        "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in each],
         "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
-        **{"observation_header": header, "observation_rows": observations},
+        **_observations(material),
         "fit_rows": [
             [AT[name].capitalize(), number(drawn.fit), number(drawn.fit_weighted)]
             for name, drawn in material.draws.items()
@@ -308,25 +307,20 @@ def _moments(material: Any, where: Mapping[str, str]) -> dict[str, Any]:
     return {"moment_header": header, "moment_rows": rows}
 
 
-def _observations(material: Material) -> tuple[list[str], list[tuple[bool, list[Any]]]]:
-    """Return the header, and rows by score: whether suspicious, and cells with text and value."""
+def _observations(material: Material) -> dict[str, Any]:
+    """Return the table of observations by score."""
     result = material.result
     order = result.outlier_score.argsort(descending=True, stable=True)[:MOST_ROWS].tolist()
     pull = (result.influence.double() / material.scale).norm(dim=1) / len(material.x)
-    small = material.x[0].numel() <= MOST_VALUES
-    header = ["Index", *(["Value"] if small else []), "Score", "Weight", "Pull", "Suspicious"]
-    rows = []
-    for i in order:
-        strange = bool(result.outliers[i])
-        cells: list[tuple[str, float]] = [(f"{i}", i)]
-        if small:
-            values = material.x[i].flatten().tolist()
-            cells.append((", ".join(map(number, values)), values[0]))
-        score, weight, one = (float(v[i]) for v in (result.outlier_score, result.weights, pull))
-        cells += [(f"{score:.3f}", score), (f"{weight:.2f}", weight), (f"{one:.2g}", one)]
-        cells.append(("yes" if strange else "no", int(strange)))
-        rows.append((strange, cells))
-    return header, rows
+    columns: dict[str, Any] = {"Index": cells(range(len(material.x)), str)}
+    if material.x[0].numel() <= MOST_VALUES:
+        values = material.x.reshape(len(material.x), -1).tolist()
+        columns["Value"] = [(", ".join(map(number, value)), value[0]) for value in values]
+    columns["Score"] = cells(result.outlier_score.tolist(), "{:.3f}".format)
+    columns["Weight"] = cells(result.weights.tolist(), "{:.2f}".format)
+    columns["Pull"] = cells(pull.tolist(), "{:.2g}".format)
+    columns["Suspicious"] = cells(result.outliers.int().tolist(), ("no", "yes").__getitem__)
+    return ranked(columns, result.outliers, order)
 
 
 MOST_SUMMARIES = 6  # in the pair plot: those that moved most
@@ -358,11 +352,8 @@ def distance_figure(material: Material) -> Markup:
     observed = float(result.distance_obs)
     star = float(result.distance_star) if result.adapted else None
     adapted = "" if star is None else f", {number(star)} at the adapted summary"
-    alt = (
-        f"Squared distances of {len(null):,} simulated datasets, from {number(null[0])} to "
-        f"{number(null[-1])}; that of the observed data is {number(observed)}{adapted}. "
-        f"The threshold is {number(threshold)}."
-    )
+    alt = f"Squared distances of {len(null):,} simulated datasets; that of the observed data is "
+    alt += f"{number(observed)}{adapted}, the threshold {number(threshold)}."
     given = (null, observed, star)
     return inline_figure("distance", alt, evidence.plot_null_distance, *given, threshold=threshold)
 
@@ -402,13 +393,9 @@ def posterior_figures(material: Any, where: Mapping[str, str]) -> list[Markup]:
     dim = next((drawn.shape[1] for drawn in samples.values()), 0)
     figures = []
     for columns in [[0, 1]] * (dim > 1) + [[j] for j in range(min(dim, MOST_PARAMETERS))]:
-        names, words = [material.theta_names[j] for j in columns], []
+        names = [material.theta_names[j] for j in columns]
         chosen = {key: drawn[:, columns] for key, drawn in samples.items()}
-        for key, drawn in chosen.items():
-            spread = zip(names, drawn.mean(0), drawn.std(0), strict=True)
-            said = ", ".join(f"{name} {plus_minus(mean, sd)}" for name, mean, sd in spread)
-            words.append(f"{where[key]} {said}")
-        alt = f"Posterior of {' and '.join(names)}: mean ± standard deviation {'; '.join(words)}."
+        alt = f"Posterior of {' and '.join(names)} {' and '.join(where[key] for key in samples)}."
         name, both = f"posterior-{'-'.join(map(str, columns))}", map(chosen.get, where)
         how: Any = {"names": names, "title": "", "labels": tuple(where.values())}
         figures.append(inline_figure(name, alt, before_after.plot_posteriors, *both, **how))
