@@ -516,12 +516,9 @@ def report(
     if not observed.vectors:  # as `adapt` calls them, and its tables
         num = estimator.fitted_.wide.bank.s.shape[1]
         given["summary_names"] = [f"s_{i}" for i in range(num)]
-    if posterior is not None:
-        given["posterior"] = load_posterior(posterior, prior, trust=trust)
-    if simulator is not None:
-        given["simulator"] = load_user_code(simulator, "--simulator")
-    if names is not None:
-        given["theta_names"] = options.split(names)
+    given["posterior"] = posterior and load_posterior(posterior, prior, trust=trust)
+    given["simulator"] = simulator and load_user_code(simulator, "--simulator")
+    given["theta_names"] = names and options.split(names)
     with extra("report"):
         from mindist.report import write_report
     with waiting("Writing the report"):

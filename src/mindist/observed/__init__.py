@@ -130,12 +130,10 @@ class Observed:
             lengths.append(len(x) - dropped[-1])
         if first and missing == "error":
             some, total = sum(map(bool, dropped)), sum(dropped) + sum(lengths)
-            raise ValueError(
-                f"missing: {sum(dropped)} of {total} observations, in {some} of {len(names)} "
-                f"datasets, have a missing, NaN or infinite value; the first is {first}. Pass "
-                "missing='drop' to leave such observations out, or impute them as the simulator "
-                "would produce them."
-            )
+            said = f"{sum(dropped)} of {total} observations, in {some} of {len(names)} datasets"
+            what = f"have a missing, NaN or infinite value; the first is {first}"
+            then = "Pass missing='drop' to leave such observations out, or impute them as the "
+            raise ValueError(f"missing: {said}, {what}. {then}simulator would produce them.")
         return cls(names, event, tuple(lengths), tuple(dropped), source)
 
     def __len__(self) -> int:
@@ -349,12 +347,10 @@ def _arrays(
         if event is None and (len(arrays) > 1 or request.vectors):
             event = shape[1:]  # each array is one dataset
         if event is None and len(shape) > 1:
-            raise ValueError(
-                f"{where}: an array of shape {shape} may be one dataset (N, *event) or many, "
-                "(B, N, *event). Say what one observation is: event_shape=mds.event_shape of a "
-                f"fitted estimator, or for one dataset event_shape={shape[1:]}, for many "
-                f"{shape[2:]}."
-            )
+            said = f"an array of shape {shape} may be one dataset (N, *event) or many"
+            then = "Say what one observation is: event_shape=mds.event_shape of a fitted estimator"
+            known = f"or for one dataset event_shape={shape[1:]}, for many {shape[2:]}"
+            raise ValueError(f"{where}: {said}, (B, N, *event). {then}, {known}.")
         event = event or ()
         extra = len(shape) - len(event)
         if extra not in ((0, 1) if request.vectors else (1, 2)) or shape[extra:] != event:
