@@ -241,8 +241,8 @@ def test_a_prior_without_a_density_is_said_to_have_no_bounds(folder):
     run = mindist(*words, "--prior", "model.py:draws")
     assert run.exit_code == 0, run.output
     assert run.stderr == (
-        "Note: the prior is a function, of which the bounds are not known: posterior samples are "
-        "not cut off at them. A torch distribution as the prior would do that.\n"
+        "Note: the prior is a function, so posterior samples are not cut off at its bounds. "
+        "A torch distribution as the prior would do that.\n"
     )
 
 
@@ -315,8 +315,8 @@ def files(**contents):
         (
             ("mds", "text.csv"),
             1,
-            "--columns: text.csv has no column of numbers. It has 'name'. One word in a column "
-            "makes it one of text; what is missing should be left empty, or be NA or NaN.",
+            "--columns: text.csv has no column of numbers. It has 'name'. One word makes a column "
+            "one of text; what is missing should be empty, NA or NaN.",
         ),
         (
             ("mds", "nan.csv"),
@@ -441,7 +441,7 @@ def test_mistakes_about_the_posterior(folder):
         f"--posterior: expected {kinds}; there is no none."
     )
     assert said(*words, "--posterior", "posterior", status=2) == (
-        "Name the prior of the posterior: --prior file.py:name. posterior was trained with "
+        "Name the prior of the posterior: --prior file.py:name. posterior was made with "
         "--prior model.py:prior."
     )
     for other, of in (

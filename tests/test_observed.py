@@ -5,7 +5,6 @@ import os
 import pickle
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import h5py
 import numcodecs
@@ -19,7 +18,6 @@ import zarr
 from mindist import read_observed
 from mindist.observed import Observed
 
-FIXTURES = Path(__file__).parent / "fixtures"
 RNG = np.random.default_rng(0)
 BATCH = RNG.normal(size=(5, 7, 2))
 RAGGED = {name: RNG.normal(size=(n, 2)) for name, n in (("a", 3), ("b", 5), ("c", 3))}
@@ -74,7 +72,7 @@ def test_arrays_are_one_dataset_or_many(tmp_path, ending):
         observed = read_observed(path, event_shape=(2,))
         assert_same(observed, expected)
         assert_same(observed, expected)  # again
-        assert observed.equal_length
+        assert len(set(observed.lengths)) == 1
         np.testing.assert_array_equal(observed.stack().numpy(), np.stack(expected))
         with pytest.raises(ValueError, match=r"may be one dataset \(N, \*event\) or many"):
             read_observed(path)
@@ -107,7 +105,7 @@ def test_tables(tmp_path, ending):
     assert_same(observed, RAGGED.values())
     assert observed.names == ("a", "b", "c")
     assert observed.lengths == (3, 5, 3)
-    assert not observed.equal_length
+    assert len(set(observed.lengths)) > 1
     np.testing.assert_array_equal(observed["b"].numpy(), RAGGED["b"])
     assert_same(read_observed(path), [np.concatenate(list(RAGGED.values()))])
     only = read_observed(path, columns=["y"], event_shape=(), dataset="run")
@@ -301,15 +299,6 @@ def test_hdf5_plug_ins_and_objects_are_refused(tmp_path):
         read_observed(tmp_path / "x.h5", key="plug")
 
 
-@pytest.mark.slow
-def test_hdf5_files_on_which_the_library_runs_for_ever(tmp_path):
-    """One of eight among 10,000 mutated files; what is read afterwards is read as ever."""
-    with pytest.raises(ValueError, match=r"endless.h5 cannot be read as HDF5"):
-        read_observed(FIXTURES / "endless.h5", key="plain", event_shape=(2,))
-    write_hdf5(tmp_path / "x.h5", {"x": BATCH})
-    assert_same(read_observed(tmp_path / "x.h5", event_shape=(2,)), list(BATCH))
-
-
 def bomb_npz(path):
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -342,7 +331,7 @@ def test_bombs_are_not_unpacked(tmp_path):
         read_observed(tmp_path / "x.parquet", max_bytes=2**20)
     with pytest.raises(ValueError, match="has chunks of more than"):
         read_observed(tmp_path / "x.h5", key="chunk")
-    with pytest.raises(ValueError, match="its chunks are of more than"):
+    with pytest.raises(ValueError, match="has chunks of more than"):
         read_observed(tmp_path / "y.zarr")
 
 

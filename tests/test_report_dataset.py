@@ -293,9 +293,9 @@ def test_replicated_data_agree_with_data_of_the_same_kind():
 
 def test_simulated_datasets_are_drawn_on_the_same_axes():
     for shape, kind, low, high in [
-        ((), "values", -1.08, 1.08),
-        ((2,), "points", -1.08, 1.08),
-        ((25, 2), "series", -1.08, 1.08),
+        ((), "values", -1.1, 1.1),
+        ((2,), "points", -1.1, 1.1),
+        ((25, 2), "series", -1.1, 1.1),
     ]:
         _, (axes,) = new_figure(1)
         x = torch.zeros(5, *shape)

@@ -42,10 +42,7 @@ class Status(_Outcome):
         ('kept_observed', '...')
     """
 
-    WELL_SPECIFIED = (
-        "well_specified",
-        "not detected as misspecified: the observed summary is used as it is",
-    )
+    WELL_SPECIFIED = "well_specified", "not detected as misspecified: the observed summary is used"
     SORTED = (
         "sorted",
         "adapted: the summary of the observations that the model explains, calibrated, is used",
@@ -68,14 +65,9 @@ class Status(_Outcome):
     )
     MAX_ITERATIONS = (
         "max_iterations",
-        "adapted: the search stopped at its largest number of iterations, while the distance "
-        "was still falling; the best summary so far is used",
+        "adapted: the search ran out of iterations, still improving; its best summary is used",
     )
-    STALLED = (
-        "stalled",
-        "adapted: the search stopped where no further step lowered the distance; the best "
-        "summary so far is used",
-    )
+    STALLED = "stalled", "adapted: no further step lowered the distance; the best summary is used"
     KEPT_OBSERVED = (
         "kept_observed",
         "no summary that fits the data better was found: the observed one is used",
@@ -106,7 +98,21 @@ class _Result:
 
     def _repr_html_(self) -> str:
         """Show one dataset as a list of facts, a batch as a table, in the notebook's own style."""
-        body = _table(self) if self.batched else _facts(self)
+        strange = int(self.misspecified.sum())
+        colour = STRANGE if strange else FINE
+        if self.batched:
+            rows = [_facts(self[i], short=True) for i in range(min(len(self), MOST_ROWS))]
+            lines = [_cells("th", [self._what[:-1].capitalize(), *rows[0]])]
+            lines += [_cells("td", [f"{i}", *row.values()]) for i, row in enumerate(rows)]
+            said = f"{strange:,} of {len(self):,} {self._what} misspecified"
+            left = f"<p>and {len(self) - len(rows):,} more</p>" * (len(self) > len(rows))
+        else:
+            facts = _facts(self, short=False)
+            lines = [_cells("th", [name]) + _cells("td", [fact]) for name, fact in facts.items()]
+            said, left = self._said().partition(",")[0], ""
+        verdict = f'<p style="border-left: 4px solid {colour}; padding-left: 0.6em">'
+        table = "".join(f"<tr>{line}</tr>" for line in lines)
+        body = f"{verdict}<strong>{said}</strong></p><table>{table}</table>{left}"
         return f'<div style="overflow-x: auto">{body}</div>'
 
     def __len__(self) -> int:
@@ -117,9 +123,7 @@ class _Result:
     def __getitem__(self: T, index: int | slice | Tensor) -> T:
         """Select one dataset of a batch, or some (by a slice, indices or a mask)."""
         names = [name for name in vars(self) if name not in _SHARED]
-        chosen: dict[str, Any] = {
-            name: getattr(self, name)[index] for name in names if name != "status"
-        }
+        chosen: Any = {name: getattr(self, name)[index] for name in names if name != "status"}
         if "status" in names:
             which: Any = torch.arange(len(self))[index].tolist()
             status, one = tuple(self.status), isinstance(which, int)
@@ -132,9 +136,7 @@ class _Result:
         if len(parts) == 1:
             return parts[0]
         names = [name for name in vars(parts[0]) if name not in (*_SHARED, "status")]
-        joined: dict[str, Any] = {
-            name: torch.cat([getattr(p, name) for p in parts]) for name in names
-        }
+        joined: Any = {name: torch.cat([getattr(p, name) for p in parts]) for name in names}
         status = tuple(one for p in parts for one in p.status)
         return replace(parts[0], **joined, status=status)  # type: ignore[type-var]
 
@@ -272,8 +274,7 @@ class EntryStatus(_Outcome):
     AS_OBSERVED = "as_observed", "not detected as misspecified: every entry is used as observed"
     FILLED_IN = (
         "filled_in",
-        "not detected as misspecified: entries that are missing or have errors are drawn given "
-        "the others",
+        "not detected as misspecified: entries missing or with errors are drawn given the others",
     )
     SET_ASIDE = (
         "set_aside",
@@ -281,8 +282,7 @@ class EntryStatus(_Outcome):
     )
     DOUBTED = (
         "doubted",
-        "misspecified, but no entry is more probably wrong than right: the completed vectors "
-        "average over which one is",
+        "misspecified, but no entry is probably wrong: completed vectors average over which it is",
     )
     UNEXPLAINED = (
         "unexplained",
@@ -291,8 +291,7 @@ class EntryStatus(_Outcome):
     )
     NOTHING_OBSERVED = (
         "nothing_observed",
-        "every entry is missing: the completed vectors are simulations, and the posterior is the "
-        "prior as far as these tell",
+        "every entry is missing: completed vectors are simulations, the posterior is the prior",
     )
 
 
@@ -374,76 +373,44 @@ def _vector(s: Tensor, most: int | None = None) -> str:
     return f"[{', '.join(shown + ['…'] * (len(s) > len(shown)))}]"
 
 
-def _facts(result: Any) -> str:
+def _facts(result: Any, *, short: bool) -> dict[str, str]:
     """List what is known of one dataset; the p-value against alpha decides, whatever the test."""
-    strange, p = bool(result.misspecified), float(result.p_value)
-    level = f"({'at most' if strange else 'above'} alpha = {result.alpha:.4g})"
+    level = f"({'at most' if result.misspecified else 'above'} alpha = {result.alpha:.4g})"
+    facts = {"p-value": f"{float(result.p_value):.4g} {level}"}
     outliers: Any = getattr(result, "outliers", None)
-    facts = {"p-value": f"{p:.4g} {level}"}
     if isinstance(result, Detection):
         facts["Observed summary"] = _vector(result.s_obs, MOST_NUMBERS)
         facts["Squared distance"] = f"{float(result.distance_obs):.4g}"
     else:
-        facts["Missing"] = _entries(result, result.missing)
+        facts["Missing"] = _entries(result, result.missing, short)
     if isinstance(result, Adaptation):
         s_star = _vector(result.s_star, MOST_NUMBERS) if result.adapted else "as observed"
         facts["Adapted summary"] = s_star
         facts["Suspicious"] = f"{int(outliers.sum()):,} of {outliers.numel():,} observations"
     elif outliers is not None:
-        facts["Set aside"] = _entries(result, outliers)
+        facts["Set aside"] = _entries(result, outliers, short)
     if outliers is not None:
-        facts["Status"] = str(getattr(result.status, "message", result.status))
-    colour, words = (STRANGE, "misspecified") if strange else (FINE, "not misspecified")
-    style = f"border-left: 4px solid {colour}; padding-left: 0.6em"
-    rows = "".join(
-        f'<tr><th scope="row" style="{CELL}">{escape(name)}</th>{_cells("td", [value])}</tr>'
-        for name, value in facts.items()
-    )
-    return f'<p style="{style}"><strong>{words}</strong></p><table>{rows}</table>'
+        status = result.status
+        facts["Status"] = str(status if short else getattr(status, "message", status))
+    return facts
 
 
-def _entries(result: Any, which: Tensor) -> str:
+def _entries(result: Any, which: Tensor, short: bool) -> str:
     """Count entries of a vector; of the first, say where they are, and what was expected there."""
     found, more = which.nonzero(), "; …" * (int(which.sum()) > MOST_NUMBERS)
     said = f"{len(found):,} of {which.numel():,} entries"
     each = []
     for place in map(tuple, found[:MOST_NUMBERS].tolist()):
-        x, predicted, spread = (
-            float(v[place]) for v in (result.x_obs, result.predicted, result.spread)
-        )
+        facts = (result.x_obs, result.predicted, result.spread)
+        x, predicted, spread = (float(v[place]) for v in facts)
         seen = "" if x != x else f"{x:.4g} seen, "
         each.append(f"{', '.join(map(str, place))} ({seen}{predicted:.4g} ± {spread:.2g} expected)")
-    return f"{said}: {'; '.join(each)}{more}" if each else said
-
-
-def _table(result: Any) -> str:
-    """Show the first datasets of a batch, one in each row."""
-    first, what = slice(MOST_ROWS), result._what
-    columns: dict[str, list[str]] = {
-        what[:-1].capitalize(): [f"{i}" for i in range(len(result))][first],
-        "p-value": [f"{p:.4g}" for p in result.p_value[first].tolist()],
-        "Misspecified": ["yes" if m else "no" for m in result.misspecified[first].tolist()],
-    }
-    names = {"missing": "Missing", "outliers": "Suspicious" if what == "datasets" else "Set aside"}
-    for name in (name for name in names if hasattr(result, name)):
-        counts = getattr(result, name)[first].flatten(1).sum(1).tolist()
-        columns[names[name]] = [f"{n:,}" for n in counts]
-    if hasattr(result, "outliers"):
-        columns["Status"] = [str(status) for status in tuple(result.status)[first]]
-    found, left = int(result.misspecified.sum()), len(result) - MOST_ROWS
-    rows = "".join(f"<tr>{_cells('td', row)}</tr>" for row in zip(*columns.values(), strict=True))
-    more = f"<p>and {left:,} more</p>" if left > 0 else ""
-    return (
-        f"<p><strong>{found:,} of {len(result):,} {what} misspecified</strong> (p-value at most "
-        f"alpha = {result.alpha:.4g})</p><table><thead><tr>{_cells('th', columns)}</tr></thead>"
-        f"<tbody>{rows}</tbody></table>{more}"
-    )
+    return f"{said}: {'; '.join(each)}{more}" if each and not short else said
 
 
 def _cells(tag: str, texts: Iterable[str]) -> str:
     """Return cells of a table, escaped."""
-    scope = ' scope="col"' if tag == "th" else ""
-    return "".join(f'<{tag}{scope} style="{CELL}">{escape(text)}</{tag}>' for text in texts)
+    return "".join(f'<{tag} style="{CELL}">{escape(text)}</{tag}>' for text in texts)
 
 
 __all__ = ["Adaptation", "Completion", "Detection", "EntryDetection", "EntryStatus", "Status"]

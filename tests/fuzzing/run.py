@@ -21,7 +21,7 @@ from typing import IO
 
 WORKER = Path(__file__).with_name("worker.py")
 START_SECONDS = 300.0  # to import torch and sbi on a busy machine
-FILE_SECONDS = 300.0  # HDF5's process may take 5 of the processor, whatever that is on a busy one
+FILE_SECONDS = 60.0  # the longest was 6 on a busy machine; HDF5's library may run for ever
 
 
 @dataclass

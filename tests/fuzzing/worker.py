@@ -19,7 +19,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzzing.targets import TARGETS, Target
-from mindist.observed import HDF5_PROGRAM
 
 MEMORY = 16 * 2**30  # address space: torch alone reserves several GB, and touches little of it
 # What would show that a file runs something: a program, another process, the net, a pickle.
@@ -40,11 +39,8 @@ class Watch:
 
 
 def _own(event: str, arguments: Any) -> bool:
-    """What mindist does itself: folders of a results store, and HDF5's process."""
-    if event == "os.mkdir":
-        name = Path(str(arguments[0])).name
-        return name in ("cells", "trained") or name.startswith("mindist-hdf5-")
-    return event == "subprocess.Popen" and list(arguments[1]) == [sys.executable, str(HDF5_PROGRAM)]
+    """What mindist does itself: folders of a results store."""
+    return event == "os.mkdir" and Path(str(arguments[0])).name in ("cells", "trained")
 
 
 def prepare(folder: Path, target: Target, seeds: list[Path], index: int, seed: int) -> Path:

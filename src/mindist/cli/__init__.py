@@ -6,6 +6,7 @@ May import: everything, but within the functions of commands, so that `mindist -
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -25,30 +26,12 @@ from typer.core import TyperGroup
 import mindist
 from mindist.cli import errors, options, output
 from mindist.cli.errors import UsageError, extra
-from mindist.cli.options import load, load_posterior, load_user_code, need_summary, refuse
+from mindist.cli.options import load, load_posterior, load_user_code, need, refuse
 from mindist.cli.output import MAX_LISTED, TABLES, bar, number, on_terminal, say, tell, waiting
 
 DATA, PAPER = "Your model and your data, in this order", "The paper"
 FIGURE, VERSION = Path("results/demo/figure1.png"), "Say which, and exit."
-ELSEWHERE = {  # the commands of mindist-paper
-    "tasks": "List the paper's tasks.",
-    "reproduce": "Run an experiment of the paper, or all.",
-    "bench": "Measure how fast mindist is, in ratios.",
-}
-
-
-def _installed(name: str, explained: str) -> Any:
-    """Return a command of mindist-paper, or one that says how to get it."""
-    for entry in entry_points(group="mindist.commands", name=name):
-        return entry.load()
-
-    def missing(ctx: typer.Context) -> None:
-        install = "pip install -c constraints.txt -e '.[cli,demo]' -e paper"
-        said = f"`mindist {name}` belongs to mindist-paper, which is not installed."
-        raise UsageError(f"{said} In a clone of the repository: {install}")
-
-    missing.__doc__ = f"{explained} (Needs mindist-paper, which is not installed.)"
-    return missing
+ELSEWHERE = ("tasks", "reproduce", "bench")  # the commands of mindist-paper
 
 
 class Commands(TyperGroup):
@@ -56,6 +39,13 @@ class Commands(TyperGroup):
         """Parse; --debug may stand anywhere, such as at the end of a line that failed."""
         rest = [word for word in args if word != "--debug"]
         return super().parse_args(ctx, ["--debug"] * (len(rest) < len(args)) + rest)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in ELSEWHERE and args[0] not in self.commands:
+            install = "pip install -c constraints.txt -e '.[cli,demo]' -e paper"
+            said = f"`mindist {args[0]}` belongs to mindist-paper, which is not installed."
+            raise UsageError(f"{said} In a clone of the repository: {install}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         with errors.spoken(debug=ctx.params.get("debug", False)):
@@ -114,7 +104,7 @@ def simulate(
     """Simulate datasets into a bank on disk, or go on with one. Executes the files it names."""
     if out is None and not dry_run:
         raise UsageError("Say where to: --out FOLDER, or what it takes: --dry-run.")
-    function = need_summary(summary)
+    function = need(*options.SUMMARY, summary)
     loaded = load_user_code(prior, "PRIOR"), load_user_code(simulator, "SIMULATOR")
     sources = (*loaded, load_user_code(function, "--summary"))
     from mindist.simulation import build
@@ -187,7 +177,7 @@ def fit(
         simulations = options.open_bank(bank)
     known = simulations.config.get("functions", {}).get("summary")  # its file is not known
     own = f"file.py:{known}" if isinstance(known, str) and known.isidentifier() else None
-    name = need_summary(summary, own, bank)
+    name = need(*options.SUMMARY, summary, own, bank)
     function = load_user_code(name, "--summary")
     width = None if bandwidth is None else number_or_word(bandwidth)
     asked = {"bandwidth": width, "representation": representation, "seed": seed, "alpha": alpha}
@@ -263,8 +253,7 @@ def train(
     json: options.Json = False,
 ) -> None:
     """Train a neural posterior (sbi's NPE) on the summaries of a bank."""
-    if prior is None:
-        raise UsageError("Name the prior that the bank was simulated with: --prior file.py:name.")
+    prior = need("prior", "prior that the bank was simulated with", prior)
     with waiting("Loading sbi"), extra("cli"):
         from mindist.posteriors.sbi_storage import ESTIMATORS, save_posterior
         from mindist.posteriors.sbi_training import check_prior, train_npe
@@ -296,6 +285,12 @@ OUT = "Table of datasets: .csv or .parquet; a row for each."
 OBSERVATIONS = "Table of observations: .csv or .parquet; weight and outlier score."
 
 
+def _each(observed: Any, ask: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the number of each dataset and what an estimator says of it, batch by batch."""
+    for batch in observed.batches():
+        yield from zip(batch.index, ask(batch.x), strict=True)
+
+
 @options.takes(options.OBSERVED)
 def check(
     mds: options.MdsFolder, data: options.DataFile, json: options.Json = False, **told: Any
@@ -304,17 +299,11 @@ def check(
     estimator, observed = load(mds, data, **told)
     rows: list[Any] = [None] * len(observed)
     with bar(len(observed), "Checking") as shown:
-        for batch in observed.batches():
-            detection = estimator.detect(batch.x)
-            for row, index in enumerate(batch.index):
-                facts = (observed.names[index], observed.lengths[index], detection[row])
-                rows[index] = output.detection_values(*facts)
-            shown.update(len(batch.index))
+        for index, detection in _each(observed, estimator.detect):
+            rows[index] = output.detection_values(observed, index, detection)
+            shown.update()
     found = any(row["misspecified"] for row in rows)
-    if json:
-        output.print_json("check", alpha=estimator.alpha, misspecified=found, datasets=rows)
-    else:
-        output.print_verdicts(rows, estimator.alpha, observed.what)
+    output.tell_rows("check", rows, estimator.alpha, observed.what, json, misspecified=found)
     if found:
         raise typer.Exit(errors.MISSPECIFIED)
 
@@ -334,25 +323,19 @@ def adapt(
     output.check_suffix(out, "--out", TABLES)
     output.check_suffix(observations, "--observations", TABLES)
     estimator, observed = load(mds, data, **told, seed=seed, force=force)
-    if observed.vectors:
-        stream: Any = (
-            pair
-            for b in observed.batches()
-            for pair in zip(b.index, estimator.adapt(b.x), strict=True)
-        )
-    else:
-        stream = estimator.adapt_stream(observed, force=force)
+    streamed = not observed.vectors
+    stream: Any = estimator.adapt_stream(observed, force=force) if streamed else None
     rows: dict[int, dict[str, Any]] = {}
     columns_of: dict[str, list[Any]] = {}  # the table of observations, where it was asked for
     with bar(len(observed), "Adapting") as shown:
-        for index, result in stream:
-            name, n_obs = observed.names[index], observed.lengths[index]
-            rows[index] = output.adaptation_values(name, n_obs, result)
-            which = {"dataset": [name] * n_obs} | output.parts_of(result)
+        for index, result in stream or _each(observed, estimator.adapt):
+            rows[index] = output.adaptation_values(observed, index, result)
+            which = {"dataset": [observed.names[index]] * observed.lengths[index]}
+            which |= output.parts_of(result)
             for key, column in which.items() if observations is not None else ():
                 columns_of.setdefault(key, []).extend(column)
             shown.update()
-    failed = () if observed.vectors else stream.report.failures
+    failed = stream.report.failures if streamed else ()
     left = [failure for failure in failed if failure.index not in rows]
     failures = [{"dataset": observed.names[f.index], "message": f.message} for f in left]
     found = list(rows.values())
@@ -360,23 +343,17 @@ def adapt(
         output.write_table(out, [_flat(row) for row in found])
     if observations is not None:
         output.write_table(observations, columns_of)
-    if json:
-        output.print_json("adapt", alpha=estimator.alpha, datasets=found, failures=failures)
-    else:
-        if found:
-            output.print_verdicts(found, estimator.alpha, observed.what)
+    output.tell_rows("adapt", found, estimator.alpha, observed.what, json, failures=failures)
+    if not json:
         if len(found) == 1:
             _print_one(found[0], result)
-        many = [row for row in found if row["adapted"]] if len(found) > 1 else []
-        if many:
+        elif many := [_adapted(row) for row in found if row["adapted"]]:
             title = f", the first {MAX_LISTED}" if len(many) > MAX_LISTED else ""
             names = VECTORS if observed.vectors else ADAPTED
-            cells = [_adapted(row) for row in many[:MAX_LISTED]]
-            output.print_table(names, cells, f"Adapted{title}:")
+            output.print_table(names, many[:MAX_LISTED], f"Adapted{title}:")
         for failure in failures:
             say(f"Error: dataset {failure['dataset']}: {failure['message']}")
-        for path in filter(None, (out, observations)):
-            print(f"Written: {path}")
+        output.print_written(out, observations)
     if failures:
         raise typer.Exit(errors.FAILURE)
 
@@ -401,28 +378,24 @@ def _print_one(values: dict[str, Any], result: Any) -> None:
     """Say what was done about one dataset, with observations counted from 0 as in Python."""
     print(f"{values['message'][:1].upper()}{values['message'][1:]}.")
     if "s_star" in values:
+        total, what, columns = values["n_obs"], "observations", ["", "observed", "used"]
         pairs = zip(values["s_obs"], values["s_star"], strict=True)
         rows = [[f"s_{i}", number(a), number(b)] for i, (a, b) in enumerate(pairs)]
         rows.append(["distance", number(values["distance_obs"]), number(values["distance_star"])])
-        output.print_table(("", "observed", "used"), rows)
-        total, what = values["n_obs"], "observations"
     else:
-        total, what = values["n_entries"], "entries"
-        parts = output.parts_of(result)
-        every = zip(*parts.values(), strict=True)
-        rows = [
-            [str(e), *map(number, values)] for e, *values, lost, wrong in every if lost or wrong
-        ]
-        if rows:
-            output.print_table(list(parts)[:-2], rows[:MAX_LISTED])
+        total, what, parts = values["n_entries"], "entries", output.parts_of(result)
+        columns, every = list(parts)[:-2], zip(*parts.values(), strict=True)
+        odd = [entry[:-2] for entry in every if any(entry[-2:])]  # missing, or an outlier
+        rows = [[str(place), *map(number, facts)] for place, *facts in odd[:MAX_LISTED]]
+    if rows:
+        output.print_table(columns, rows)
     if values["adapted"] and "epsilon" in values:
         epsilon, error = number(values["epsilon"]), number(values["epsilon_error"])
         print(f"Contaminated share: {epsilon} (standard error {error}).")
     for name in ("outliers", "missing"):
-        if not (found := values.get(name)):
-            continue
-        listed = ", ".join(map(str, found[:MAX_LISTED])) + (", ..." if found[MAX_LISTED:] else "")
-        print(f"{name.capitalize()}: {len(found)} of {total} {what}, counted from 0: {listed}.")
+        if found := values.get(name):
+            listed = output.listed(found, MAX_LISTED)
+            print(f"{name.capitalize()}: {len(found)} of {total} {what}, counted from 0: {listed}.")
     if not values["outliers"]:
         print(f"None of the {total} {what} is an outlier.")
 
@@ -450,66 +423,57 @@ def sample(
         import numpy as np
 
         robust = mindist.RobustPosterior(load_posterior(posterior, prior, trust=trust), estimator)
-    if out is not None and out.suffix.lower() in (NETCDF, NUMPY) and len(observed) > 1:
-        said = (
-            f"a {out.suffix} file holds the samples of one dataset, and {data} has {len(observed)}."
-        )
+    ending = None if out is None else out.suffix.lower()
+    if ending in (NETCDF, NUMPY) and len(observed) > 1:
+        said = f"a {ending} file holds the samples of one dataset, and {data} has {len(observed)}."
         raise UsageError(f"--out: {said} Write a .csv or .parquet, which has a column `dataset`.")
-    drawn = []
+    drawn, rows = [], []
     with bar(len(observed), "Sampling") as shown:
         for index, x in enumerate(observed):  # each from a seed of its own
             drawn.append(robust.sample((num,), x=x, seed=seed + index).cpu())
+            rows.append(output.adaptation_values(observed, index, robust.adapt(x)))  # remembered
             shown.update()
     dim = drawn[0].shape[1]
     labels = [f"theta_{i}" for i in range(dim)] if names is None else options.split(names)
     if len(labels) != dim or len(set(labels)) != dim:
         said = f"{dim} different names, separated by commas"
         raise UsageError(f"--names: expected {said}, got {names!r}.")
-    if out is not None and out.suffix.lower() == NETCDF:
+    if ending == NETCDF:
         with extra("arviz"):
             stored = robust.to_arviz(observed[0], num_samples=num, names=labels, seed=seed)
         stored.to_netcdf(str(out))
-    elif out is not None and out.suffix.lower() == NUMPY:
-        np.save(out, drawn[0].numpy())
+    elif ending == NUMPY:
+        np.save(str(out), drawn[0].numpy())
     elif out is not None:
         table = dict(zip(labels, np.concatenate(drawn).astype(float).T, strict=True))
         which = np.repeat(observed.names, [len(samples) for samples in drawn])
         output.write_table(out, {"dataset": which} | table if len(drawn) > 1 else table)
-    each = (observed.names, observed.lengths, observed, drawn)
-    rows = [
-        output.adaptation_values(name, size, robust.adapt(x))  # which it has remembered
-        | {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
-        for name, size, x, samples in zip(*each, strict=True)
-    ]
+    for row, samples in zip(rows, drawn, strict=True):
+        row |= {"num_samples": len(samples), "posterior": _statistics(samples, labels)}
+    asked: dict[str, Any] = {"parameters": labels, "out": out}
+    output.tell_rows("sample", rows, estimator.alpha, observed.what, json, **asked)
     if json:
-        values = {"parameters": labels, "out": out, "datasets": rows}
-        output.print_json("sample", alpha=estimator.alpha, **values)
         return
-    output.print_verdicts(rows, estimator.alpha, observed.what)
-    listed = [row for row in rows if row["posterior"]][:MAX_LISTED]
-    one, some, kept = (f"at {w} summary" for w in ("the adapted", "an adapted", "the observed"))
+    adapted, kept = "at the adapted summary", "at the observed summary"
     if observed.vectors:
-        one, some, kept = *["averaged over completed vectors"] * 2, "at the observed vector"
+        adapted, kept = "averaged over completed vectors", "at the observed vector"
     if len(rows) == 1:
-        how = one if rows[0]["adapted"] else kept
-        cells = [[p["name"], *(number(p[key]) for key in STATISTICS)] for p in rows[0]["posterior"]]
+        how = adapted if rows[0]["adapted"] else kept
         title = f"Posterior {how}, {rows[0]['num_samples']:,} samples:"
-        output.print_table(("", "mean", "sd", "5%", "50%", "95%"), cells, title)
-    elif listed:
-        cells = [
-            [
-                str(r["dataset"]),
-                *(f"{number(p['mean'])} ({number(p['sd'])})" for p in r["posterior"]),
-            ]
-            for r in listed
-        ]
+        columns = ["", "mean", "sd", "5%", "50%", "95%"]
+        cells = [[p["name"], *(number(p[key]) for key in STATISTICS)] for p in rows[0]["posterior"]]
+    else:
+        some = f"{sum(row['adapted'] for row in rows)} of {len(rows)}"
         few = f" of the first {MAX_LISTED}" if len(rows) > MAX_LISTED else ""
-        adapted = f"for {sum(row['adapted'] for row in rows)} of {len(rows)} {some}"
-        title = f"Posterior means and standard deviations{few}, {adapted}:"
-        columns = (observed.what, *(p["name"] for p in listed[0]["posterior"]))
+        how = adapted.replace("the", "an")
+        title = f"Posterior means and standard deviations{few}, for {some} {how}:"
+        columns, cells = [observed.what, *labels], []
+        for row in [row for row in rows if row["posterior"]][:MAX_LISTED]:
+            each = (f"{number(p['mean'])} ({number(p['sd'])})" for p in row["posterior"])
+            cells.append([str(row["dataset"]), *each])
+    if cells:
         output.print_table(columns, cells, title)
-    if out is not None:
-        print(f"Written: {out}")
+    output.print_written(out)
 
 
 def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
@@ -518,9 +482,8 @@ def _statistics(samples: Any, names: list[str]) -> list[dict[str, Any]]:
         return []
     values = samples.double()
     rows = [values.mean(0), values.std(0), *(values.quantile(level, 0) for level in QUANTILES)]
-    columns = zip(*(row.tolist() for row in rows), strict=True)
-    each = (dict(zip(STATISTICS, column, strict=True)) for column in columns)
-    return [{"name": name} | own for name, own in zip(names, each, strict=True)]
+    columns = zip(names, *(row.tolist() for row in rows), strict=True)
+    return [dict(zip(("name", *STATISTICS), column, strict=True)) for column in columns]
 
 
 PREDICTIVE = "The simulator, for a posterior-predictive check."
@@ -542,34 +505,29 @@ def report(
     posterior, prior, trust, names = (told.pop(name) for name in options.ASKED)
     estimator, observed = load(mds, data, **told, simulator=simulator)
     known = [str(name) for name in observed.names]
-    shown = ", ".join(known[:20]) + (", ..." if known[20:] else "")
     if dataset is None and len(known) > 1:
-        raise UsageError(f"A report is about one {observed.what}. Name it with --dataset: {shown}.")
+        said = f"A report is about one {observed.what}. Name it with --dataset"
+        raise UsageError(f"{said}: {output.listed(known, MAX_LISTED)}.")
     if dataset not in (None, *known):
-        raise UsageError(f"--dataset: there is no {dataset!r}. There are {shown}.")
+        there = output.listed(known, MAX_LISTED)
+        raise UsageError(f"--dataset: there is no {dataset!r}. There are {there}.")
     index = 0 if dataset is None else known.index(dataset)
-    name, size = observed.names[index], observed.lengths[index]
-    given: dict[str, Any] = {"x": observed[name], "seed": seed}
+    given: dict[str, Any] = {"x": observed[observed.names[index]], "seed": seed}
     if not observed.vectors:  # as `adapt` calls them, and its tables
         num = estimator.fitted_.wide.bank.s.shape[1]
         given["summary_names"] = [f"s_{i}" for i in range(num)]
-    if posterior is not None:
-        given["posterior"] = load_posterior(posterior, prior, trust=trust)
-    if simulator is not None:
-        given["simulator"] = load_user_code(simulator, "--simulator")
-    if names is not None:
-        given["theta_names"] = options.split(names)
+    given["posterior"] = posterior and load_posterior(posterior, prior, trust=trust)
+    given["simulator"] = simulator and load_user_code(simulator, "--simulator")
+    given["theta_names"] = names and options.split(names)
     with extra("report"):
         from mindist.report import write_report
     with waiting("Writing the report"):
         result = estimator.adapt(given["x"])
         write_report(out, result=result, mds=estimator, **given)
-    values = output.adaptation_values(name, size, result)
-    if json:
-        output.print_json("report", out=out, alpha=estimator.alpha, datasets=[values])
-    else:
-        output.print_verdicts([values], estimator.alpha, observed.what)
-        print(f"Written: {out}")
+    rows = [output.adaptation_values(observed, index, result)]
+    output.tell_rows("report", rows, estimator.alpha, observed.what, json, out=out)
+    if not json:
+        output.print_written(out)
 
 
 def demo(
@@ -587,7 +545,8 @@ def demo(
 
 for function in (simulate, fit, train, check, adapt, sample, report, demo):
     app.command(rich_help_panel=PAPER if function is demo else DATA)(function)
-for name, explained in ELSEWHERE.items():
-    app.command(name, rich_help_panel=PAPER)(_installed(name, explained))
+for name in ELSEWHERE:
+    for entry in entry_points(group="mindist.commands", name=name):
+        app.command(name, rich_help_panel=PAPER)(entry.load())
 
 __all__ = ["app"]

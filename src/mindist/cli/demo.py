@@ -32,28 +32,17 @@ class Methods(NamedTuple):
     default: RobustPosterior
 
 
-def train(task: GaussianTask, sizes: Sizes, *, seed: int = 0, tell: Any = None) -> Methods:
-    """Simulate, train the posterior, fit both presets; tell what is done."""
+def train(task: GaussianTask, sizes: Sizes, *, seed: int = 0) -> Methods:
+    """Simulate, train the posterior, fit both presets."""
     generator = torch.Generator().manual_seed(SEEDS * seed)
     theta = task.sample_prior(sizes.simulations, generator)
     x = task.simulate(theta, generator=generator)
-    begin = time.monotonic()
-
-    def done(what: str) -> None:
-        nonlocal begin
-        if tell is not None:
-            tell(f"  {what} ({time.monotonic() - begin:.0f} s)")
-        begin = time.monotonic()
-
     # A mixture density network in large steps is the quickest posterior that is accurate here: its
     # mean RMSE on clean data is .092, that of the exact posterior .089.
     large: dict[str, Any] = {"learning_rate": 5e-3, "batch_size": 400, "density_estimator": "mdn"}
     npe = train_npe(task.prior, theta, task.summary(x), seed=SEEDS * seed + 1, **large)
-    done("neural posterior")
     default = MinimumDistance(task.summary).fit(x)
-    done("mindist default")
     paper = MinimumDistance.paper(task.summary).fit(x)
-    done("mindist paper preset")
     return Methods(npe, RobustPosterior(npe, paper), RobustPosterior(npe, default))
 
 
@@ -126,7 +115,7 @@ def run(*, seed: int, figure: Path, tell: Callable[[str], None]) -> dict[str, An
     tell("Location of a 2-d Gaussian from 100 observations. A fraction epsilon of them is wrong.")
     tell(f"Training on {sizes.simulations:,} simulations (the paper: {PAPER_SIMULATIONS:,}) ...")
     with one_thread():  # these networks are small: more threads would wait for each other
-        methods = train(task, sizes, seed=seed, tell=tell)
+        methods = train(task, sizes, seed=seed)
         table = errors_by_epsilon(task, methods, sizes, seed=seed)
         tell(f"\nMean RMSE of the posterior mean over {sizes.test_datasets} datasets:\n")
         tell(format_table(table))

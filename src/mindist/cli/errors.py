@@ -90,10 +90,8 @@ def describe(error: Exception) -> str:
         return f"{place} raised {said}\nThe whole traceback: the same command with --debug."
     if isinstance(error, MEANT_TO_BE_READ) and text:
         return in_words_of_the_command(text)
-    return (
-        f"{kind}: {text}\nThis may be a fault of mindist. The same command with --debug shows "
-        "where it arose; please send that with a report."
-    )
+    then = "The same command with --debug shows where it arose; please send that with a report."
+    return f"{kind}: {text}\nThis may be a fault of mindist. {then}"
 
 
 def place_in_user_code(error: BaseException) -> str | None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache, reduce
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -29,17 +29,11 @@ BANK = "The folder that `mindist simulate` wrote."
 BankFolder = Annotated[Path, Argument(metavar="BANK", help=BANK)]
 FILES = "Observed data: .csv, .npy, .npz, .parquet, .h5 or .zarr."
 DataFile = Annotated[Path, Argument(metavar="DATA", help=FILES)]
-A_SUMMARY = (
-    "The summary function, as file.py:name or module:name; datasets (B, N, ...) to summaries "
-    "(B, d). The file is executed."
-)
+A_SUMMARY = "The summary function: datasets (B, N, ...) to summaries (B, d). Its file is executed."
 Summary = Annotated[str | None, Option("--summary", metavar=NAME, help=A_SUMMARY)]
 A_PRIOR = "An object with .sample((n,)) (and .log_prob), or a function of n."
 Prior = Annotated[str | None, Option("--prior", metavar=NAME, help=f"The prior. {A_PRIOR}")]
-A_POSTERIOR = (
-    "The posterior over summaries: a folder of `mindist train` (with --prior), file.py:name, or "
-    "with --trust a pickle of sbi's."
-)
+A_POSTERIOR = "A folder of `mindist train` (with --prior), FILE.py:NAME, or sbi's pickle (--trust)."
 Posterior = Annotated[str | None, Option("--posterior", metavar="POSTERIOR", help=A_POSTERIOR)]
 PICKLE = "Unpickle the posterior. A pickle is a program, which this executes."
 Trust = Annotated[bool, Option("--trust", help=PICKLE)]
@@ -83,6 +77,7 @@ def split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",")]
 
 
+SUMMARY = ("summary", "summary function")
 NOTE, SELFTEST = "command.json", "selftest.json"
 WRITERS = dict.fromkeys(("MinimumDistance", "Entrywise"), "mindist fit")
 WRITERS["NeuralPosterior"] = "mindist train"
@@ -121,33 +116,27 @@ def open_bank(folder: Path) -> Any:
     return bank
 
 
-def load(
-    folder: Path, path: Path, *, alpha: float | None, seed: int | None = None, **told: Any
-) -> tuple[Any, Any]:
+def load(folder: Path, path: Path, *, seed: int | None = None, **told: Any) -> tuple[Any, Any]:
     """Load a fitted estimator, with another level or seed where given, and data for it."""
-    summary, missing, dataset = (told.pop(k) for k in ("summary", "missing", "dataset_column"))
-    columns, key = (told.pop(k) for k in IN_FILE)
+    summary, dataset, missing, alpha, columns, key = (told.pop(name) for name in OBSERVED)
+    from mindist.storage import read_json
+
+    estimator: Any
     with waiting("Loading"):
         if check_artefact(folder, "MDS", "mindist fit") == "Entrywise":
             why = f"with {folder}, which `mindist fit --entrywise` wrote"
             refuse(why, summary=summary, missing=missing, **told)
-            estimator, missing = cast(Any, mindist.Entrywise.load(folder)), "keep"
+            estimator, missing = mindist.Entrywise.load(folder), "keep"
         else:
-            estimator = load_mds(folder, need_summary(summary, noted(folder, "summary"), folder))
+            name = need(*SUMMARY, summary, noted(folder, "summary"), folder)
+            estimator = mindist.MinimumDistance.load(folder, load_user_code(name, "--summary"))
+            with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+                # what `mindist fit --selftest` left, if it is there and whole
+                estimator.selftest_ = mindist.SelfTest.from_dict(read_json(folder / SELFTEST))
         estimator.alpha = estimator.alpha if alpha is None else alpha
         estimator.seed = estimator.seed if seed is None else seed
         how = {"event_shape": estimator.event_shape, "dataset": dataset}
         return estimator, read_data(path, columns, key, missing=missing or "error", **how)
-
-
-def load_mds(folder: Path, summary: str) -> Any:
-    from mindist.storage import read_json
-
-    mds = mindist.MinimumDistance.load(folder, load_user_code(summary, "--summary"))
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        # what `mindist fit --selftest` left, if it is there and whole
-        mds.selftest_ = mindist.SelfTest.from_dict(read_json(folder / SELFTEST))
-    return mds
 
 
 def read_data(path: Path, columns: str | None, key: str | None, **how: Any) -> Any:
@@ -181,12 +170,12 @@ def check_artefact(folder: Path, argument: str, command: str) -> str:
     return kind
 
 
-def need_summary(summary: str | None, known: str | None = None, folder: Path | None = None) -> str:
-    """Return the name of the summary function, or raise an error that says which it was."""
-    if summary is not None:
-        return summary
-    hint = f" {folder} was made with --summary {known}." if known else ""
-    raise UsageError(f"Name the summary function: --summary file.py:name.{hint}")
+def need(option: str, what: str, given: str | None, known: str | None = None, of: Any = "") -> str:
+    """Return the name of some code, or raise an error that says which the folder was made with."""
+    if given is not None:
+        return given
+    hint = f" {of} was made with --{option} {known}." if known else ""
+    raise UsageError(f"Name the {what}: --{option} file.py:name.{hint}")
 
 
 def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> Any:
@@ -196,11 +185,8 @@ def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> 
     path = Path(posterior)
     if path.is_dir():
         check_artefact(path, "--posterior", "mindist train")
-        if prior is None:
-            known = noted(path, "prior")
-            hint = f" {path} was trained with --prior {known}." if known else ""
-            raise UsageError(f"Name the prior of the posterior: --prior file.py:name.{hint}")
-        loaded = load_prior(prior)
+        known = noted(path, "prior")
+        loaded = load_prior(need("prior", "prior of the posterior", prior, known, path))
         with extra("sbi"):
             from mindist.posteriors import sbi_storage
         return sbi_storage.load_posterior(path, loaded)[0]
@@ -225,10 +211,8 @@ def load_prior(name: str) -> Any:
         from mindist.posteriors.sbi_training import as_distribution
     prior, bounded = as_distribution(thing)
     if not bounded:
-        say(
-            "Note: the prior is a function, of which the bounds are not known: posterior samples "
-            "are not cut off at them. A torch distribution as the prior would do that."
-        )
+        said = "the prior is a function, so posterior samples are not cut off at its bounds"
+        say(f"Note: {said}. A torch distribution as the prior would do that.")
     return prior
 
 

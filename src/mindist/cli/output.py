@@ -81,21 +81,25 @@ def places(entries: Any) -> list[Any]:
     return list((where[:, 0] if entries.dim() == 1 else where).tolist())
 
 
-def detection_values(name: Any, n_obs: int, detection: Any) -> dict[str, Any]:
-    vector = isinstance(detection, mindist.EntryDetection)
-    facts: dict[str, Any] = {"dataset": name, "n_entries" if vector else "n_obs": n_obs}
+def listed(names: Sequence[Any], most: int) -> str:
+    return ", ".join(map(str, names[:most])) + (", ..." if names[most:] else "")
+
+
+def detection_values(observed: Any, index: int, detection: Any) -> dict[str, Any]:
+    size = "n_entries" if observed.vectors else "n_obs"
+    facts: dict[str, Any] = {"dataset": observed.names[index], size: observed.lengths[index]}
     facts |= {"misspecified": bool(detection.misspecified), "p_value": float(detection.p_value)}
-    if vector:
+    if observed.vectors:
         return facts | {"missing": places(detection.missing)}
     facts |= {"distance_obs": float(detection.distance_obs), "threshold": detection.threshold}
     return facts | {"s_obs": detection.s_obs.tolist()}
 
 
-def adaptation_values(name: Any, n_obs: int, result: Any) -> dict[str, Any]:
-    facts = detection_values(name, n_obs, result) | {"adapted": bool(result.adapted)}
+def adaptation_values(observed: Any, index: int, result: Any) -> dict[str, Any]:
+    facts = detection_values(observed, index, result) | {"adapted": bool(result.adapted)}
     facts |= {"status": result.status.name.lower(), "message": result.message}
     facts["outliers"] = places(result.outliers)
-    if isinstance(result, mindist.Completion):
+    if observed.vectors:
         mean, sd = result.completed.mean(0), result.completed.std(0)
         return facts | {k: v.flatten().tolist() for k, v in zip(COMPLETED, (mean, sd), strict=True)}
     facts |= {"s_star": result.s_star.tolist(), "distance_star": float(result.distance_star)}
@@ -116,6 +120,20 @@ def parts_of(result: Any) -> dict[str, Any]:
     return {k: v.flatten().tolist() if hasattr(v, "flatten") else v for k, v in facts.items()}
 
 
+def tell_rows(
+    command: str, rows: list[Any], alpha: float, what: str, as_json: bool, **more: Any
+) -> None:
+    if as_json:
+        print_json(command, alpha=alpha, datasets=rows, **more)
+    elif rows:
+        print_verdicts(rows, alpha, what)
+
+
+def print_written(*paths: Path | None) -> None:
+    for path in filter(None, paths):
+        print(f"Written: {path}")
+
+
 def print_verdicts(rows: list[dict[str, Any]], alpha: float, what: str = "dataset") -> None:
     """Say whether datasets could have come from the simulator; of many, which could not."""
     if len(rows) == 1:
@@ -125,17 +143,16 @@ def print_verdicts(rows: list[dict[str, Any]], alpha: float, what: str = "datase
         print(f"{verdict} {said} (p-value {number(p)}, level {level}).")
         return
     found = sorted((r for r in rows if r["misspecified"]), key=lambda row: row["p_value"])
-    print(
-        f"{len(found)} of {len(rows)} {what}s are misspecified; were none, about "
-        f"{number(alpha * len(rows))} would be called so by chance (level {number(alpha)})."
-    )
+    chance = f"about {number(alpha * len(rows))} would be called so by chance"
+    said = f"{len(found)} of {len(rows)} {what}s are misspecified; were none, {chance}"
+    print(f"{said} (level {number(alpha)}).")
     if found:
         shown = found[:MAX_LISTED]
-        sizes = [(str(r["n_obs"]),) if "n_obs" in r else () for r in shown]
-        each = zip(shown, sizes, strict=True)
-        cells = [(str(r["dataset"]), *size, number(r["p_value"])) for r, size in each]
+        sizes = ["n_obs"] * ("n_obs" in shown[0])
+        named = [[str(row[key]) for key in ("dataset", *sizes)] for row in shown]
+        cells = [[*n, number(r["p_value"])] for n, r in zip(named, shown, strict=True)]
         title = "" if shown == found else f"The {len(shown)} of them with the lowest p-values:"
-        print_table((what, *["observations"] * len(sizes[0]), "p-value"), cells, title)
+        print_table((what, *["observations"] * len(sizes), "p-value"), cells, title)
 
 
 def check_suffix(path: Path | None, option: str, known: Sequence[str]) -> None:

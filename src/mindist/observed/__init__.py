@@ -4,20 +4,13 @@ A format's library is imported once such a file is read; each defence answers a 
 tests/test_observed.py. May import: `storage`, `checks`.
 """
 
-import json
 import math
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import weakref
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +30,7 @@ ARGUMENTS = ("path", "key", "columns", "dataset")
 @dataclass(frozen=True)
 class Request:  # the arguments of `read_observed`, and the errors that all formats share
     path: Path
+    kind: str  # of the file, for messages
     event_shape: tuple[int, ...] | None = None
     key: str | Sequence[str] | None = None
     columns: Sequence[str] | None = None
@@ -45,29 +39,27 @@ class Request:  # the arguments of `read_observed`, and the errors that all form
     vectors: bool = False  # for `Entrywise`: every row is one
 
     @contextmanager
-    def reading(self, kind: str) -> Iterator[None]:
+    def reading(self) -> Iterator[None]:
         """Turn whatever a library raises on a broken file into a ValueError that names the file."""
         try:
             yield
         except ImportError as error:
-            why = f"{kind} files need {error.name}. Install it: pip install 'mindist[files]'"
-            raise ImportError(why) from error
+            then = "Install it: pip install 'mindist[files]'"
+            raise ImportError(f"{self.kind} files need {error.name}. {then}") from error
         except Exception as error:
             if isinstance(error, ValueError) and str(error).split(":")[0] in ARGUMENTS:
                 raise  # one of ours
             kind_of_error = "" if type(error) is ValueError else f"{type(error).__name__}: "
             why = (f"{kind_of_error}{error}".splitlines() or [""])[0][:200]
             then = "It may be damaged, or of another format than its name says."
-            said = f"path: {self.path} cannot be read as {kind} ({why})."
+            said = f"path: {self.path} cannot be read as {self.kind} ({why})."
             raise ValueError(f"{said} {then}") from error
 
     def check_size(self, size: int) -> None:
         if size > self.max_bytes:
-            raise ValueError(
-                f"path: {self.path} says that it holds {size:,} bytes of data, more than max_bytes "
-                f"= {self.max_bytes:,}. A small file that says so may be meant to fill your "
-                "memory. If you trust it, pass a larger max_bytes."
-            )
+            said = f"says that it holds {size:,} bytes of data, more than {self.max_bytes:,}"
+            then = "It may be meant to fill your memory. If you trust it, pass a larger max_bytes."
+            raise ValueError(f"path: {self.path} {said}. {then}")
 
 
 # Datasets in a file: their names, the shape of an observation, and a way to read them.
@@ -118,9 +110,7 @@ class Observed:
     lengths: tuple[int, ...]  # N_i, the observations in each dataset, without those dropped
     dropped: tuple[int, ...]  # how many observations of each lack a value
     _source: Source = field(repr=False, compare=False)
-    vectors: bool = (
-        False  # `missing="keep"`: each dataset is one vector `(*event)`, N_i its entries
-    )
+    vectors: bool = False  # `missing="keep"`: each is one vector `(*event)`, N_i its entries
 
     @classmethod
     def read(cls, source: Source, missing: str) -> "Observed":
@@ -140,12 +130,10 @@ class Observed:
             lengths.append(len(x) - dropped[-1])
         if first and missing == "error":
             some, total = sum(map(bool, dropped)), sum(dropped) + sum(lengths)
-            raise ValueError(
-                f"missing: {sum(dropped)} of {total} observations, in {some} of {len(names)} "
-                f"datasets, have a missing, NaN or infinite value; the first is {first}. Pass "
-                "missing='drop' to leave such observations out, or impute them as the simulator "
-                "would produce them."
-            )
+            said = f"{sum(dropped)} of {total} observations, in {some} of {len(names)} datasets"
+            what = f"have a missing, NaN or infinite value; the first is {first}"
+            then = "Pass missing='drop' to leave such observations out, or impute them as the "
+            raise ValueError(f"missing: {said}, {what}. {then}simulator would produce them.")
         return cls(names, event, tuple(lengths), tuple(dropped), source)
 
     def __len__(self) -> int:
@@ -171,14 +159,9 @@ class Observed:
         """Return what each of them is: a dataset, or a vector."""
         return "vector" if self.vectors else "dataset"
 
-    @property
-    def equal_length(self) -> bool:
-        """Return whether all datasets have as many observations."""
-        return len(set(self.lengths)) <= 1
-
     def stack(self) -> Tensor:
         """Return all datasets as one batch `(B, N, *event)`; they must have equal lengths."""
-        if not self.equal_length:
+        if len(set(self.lengths)) > 1:
             then = "Iterate over batches(), or over the datasets themselves."
             sizes = f"{min(self.lengths)} to {max(self.lengths)} observations"
             raise ValueError(f"Datasets of {sizes} are no batch. {then}")
@@ -225,8 +208,8 @@ MAX_CHUNK_BYTES = 2**30
 # None of these does more than to decompress.
 CODECS = {"blosc", "bz2", "bytes", "crc32", "crc32c", "delta", "gzip", "lz4", "lzma", "shuffle"}
 CODECS |= {"sharding_indexed", "transpose", "zlib", "zstd"}
-HDF5_PROGRAM = Path(__file__).with_name("hdf5_copy.py")
-HDF5_SECONDS = 600.0  # a busy process ends itself earlier: hdf5_copy.py
+# Built in: deflate, shuffle, fletcher32, szip, nbit, scaleoffset; and lzf, which h5py brings.
+HDF5_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 LINE_BYTES, MAX_COLUMNS = 2**20, 2**16  # of a CSV file
 
 
@@ -234,21 +217,19 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name[:80]) for name in names[:20]) + (", ..." if names[20:] else "")
 
 
-def _not_numbers(where: str, what: str) -> ValueError:
-    return ValueError(
-        f"{where}: expected real numbers, got {what}. Objects are not read, because that would run "
-        "what the file says; save plain numbers, for example with array.astype('float64')."
-    )
+def _not_numbers(where: str, what: str) -> Exception:
+    then = "Objects are not read: that would run what the file says. Save it as type 'float64'."
+    return checks.wrong(where, "real numbers", what, then)
 
 
 def read_npy(request: Request) -> Source:
     """Map a `.npy` file; what is not asked for stays on the disk."""
     opened = partial(np.lib.format.open_memmap, request.path, "r", max_header_size=MAX_HEADER)
-    return _arrays("npy", {"x": opened}, request, compressed=False)
+    return _arrays({"x": opened}, request, compressed=False)
 
 
 def read_npz(request: Request) -> Source:
-    with request.reading("npz"), zipfile.ZipFile(request.path) as archive:
+    with zipfile.ZipFile(request.path) as archive:
         sizes = {m.filename: m.file_size for m in archive.infolist()}
     keys = _keys([name[:-4] for name in sizes if name.endswith(".npy")], request)
     request.check_size(sum(sizes[f"{key}.npy"] for key in keys))
@@ -257,24 +238,23 @@ def read_npz(request: Request) -> Source:
         with np.load(request.path, allow_pickle=False, max_header_size=MAX_HEADER) as archive:
             return archive[key]
 
-    return _arrays("npz", {key: partial(opened, key) for key in keys}, request)
+    return _arrays({key: partial(opened, key) for key in keys}, request)
 
 
 def read_zarr(request: Request) -> Source:
     found, array = dict[str, Path](), None
-    with request.reading("Zarr"):
-        for name, folders, files in os.walk(request.path):
-            folder = Path(name)
-            for entry in (*folders, *files):  # a link may lead out of it
-                if (folder / entry).is_symlink():
-                    raise ValueError(f"it has a link, {entry[:80]!r}")
-            if array is not None and folder.is_relative_to(array):
-                continue  # its chunks
-            if ".zarray" in files or ("zarr.json" in files and "codecs" in _zarr_json(folder)):
-                array = folder
-                found[folder.relative_to(request.path).as_posix()] = folder
+    for name, folders, files in os.walk(request.path):
+        folder = Path(name)
+        for entry in (*folders, *files):  # a link may lead out of it
+            if (folder / entry).is_symlink():
+                raise ValueError(f"it has a link, {entry[:80]!r}")
+        if array is not None and folder.is_relative_to(array):
+            continue  # its chunks
+        if ".zarray" in files or ("zarr.json" in files and "codecs" in _zarr_json(folder)):
+            array = folder
+            found[folder.relative_to(request.path).as_posix()] = folder
     keys = _keys(sorted(found), request)
-    return _arrays("Zarr", {key: partial(_open_zarr, found[key]) for key in keys}, request)
+    return _arrays({key: partial(_open_zarr, found[key]) for key in keys}, request)
 
 
 def _zarr_json(folder: Path) -> dict[str, Any]:
@@ -286,17 +266,13 @@ def _zarr_json(folder: Path) -> dict[str, Any]:
 def _open_zarr(folder: Path) -> Any:
     """Open an array whose metadata name no codec that could run what the file says."""
     if unknown := sorted(set(_codecs(_zarr_json(folder))) - CODECS):
-        raise ValueError(
-            f"path: {folder} is stored with the codec {unknown[0][:80]!r}, which mindist does not "
-            "run: some execute what the file says. Copy the array with zstd, gzip or blosc."
-        )
+        said = f"is stored with the codec {unknown[0][:80]!r}, which mindist does not run"
+        then = "Some execute what the file says. Copy the array with zstd, gzip or blosc."
+        raise ValueError(f"path: {folder} {said}. {then}")
     import zarr
 
     version: Any = 2 if (folder / ".zarray").exists() else 3
-    array = zarr.open_array(store=str(folder), mode="r", zarr_format=version)
-    if math.prod(array.chunks) * array.dtype.itemsize > MAX_CHUNK_BYTES:
-        raise ValueError(f"its chunks are of more than {MAX_CHUNK_BYTES:,} bytes")
-    return array
+    return zarr.open_array(store=str(folder), mode="r", zarr_format=version)
 
 
 def _codecs(values: Mapping[str, Any]) -> Iterator[str]:  # also of those within them
@@ -308,34 +284,27 @@ def _codecs(values: Mapping[str, Any]) -> Iterator[str]:  # also of those within
 
 
 def read_hdf5(request: Request) -> Source:
-    """Let another process copy arrays of an HDF5 file to `.npy` files, and map these."""
-    # On damaged files the library crashes, or runs for ever (tests/fixtures/endless.h5).
-    folder, command = tempfile.mkdtemp(prefix="mindist-hdf5-"), [sys.executable, str(HDF5_PROGRAM)]
+    """Read an HDF5 file, which stays open. Only hard links are followed."""
+    import h5py
 
-    def opened(key: str) -> Any:
-        dtype, shape, refused = found[key]
-        if refused:
-            raise ValueError(f"path: {request.path}, {key[:80]!r} {refused}")
-        copy = Path(folder, f"{list(found).index(key)}.npy")
-        if copy.exists():
-            return np.load(copy, mmap_mode="r")
-        return np.broadcast_to(np.zeros((), dtype), shape)  # to be refused for its type or size
+    found = dict[str, Any]()
+    h5py.File(request.path, "r", locking=False).visititems(found.__setitem__)
+    arrays = [name for name, item in found.items() if isinstance(item, h5py.Dataset)]
+    keys = _keys(arrays, request)
+    return _arrays({key: partial(_open_hdf5, request.path, found[key]) for key in keys}, request)
 
-    weakref.finalize(opened, shutil.rmtree, folder, ignore_errors=True)
-    wanted = [request.key] if isinstance(request.key, str) else request.key
-    where = {"path": str(request.path.resolve()), "folder": folder}
-    task = json.dumps({**where, "keys": wanted, "max_bytes": request.max_bytes})
-    with request.reading("HDF5"):
-        if find_spec("h5py") is None:
-            raise ModuleNotFoundError(name="h5py")
-        how: Any = {"capture_output": True, "text": True, "timeout": HDF5_SECONDS, "check": False}
-        answer = subprocess.run(command, input=task, **how)
-        if answer.returncode:
-            said = answer.stderr.strip().rpartition("\n")[2]
-            raise ValueError(said or "the HDF5 library crashed on it, or did not come to an end")
-        found = json.loads(answer.stdout)
-    keys = _keys(list(found), request)
-    return _arrays("HDF5", {key: partial(opened, key) for key in keys}, request)
+
+def _open_hdf5(path: Path, array: Any) -> Any:
+    """Return an array, if it takes nothing from other files, and no filter but HDF5's own."""
+    where, plist = f"path: {path}, {array.name[1:80]!r}", array.id.get_create_plist()
+    if array.is_virtual or array.external:
+        then = "Copy them into one file, for example with h5repack or h5py."
+        raise ValueError(f"{where} takes its numbers from other files, which are not read. {then}")
+    filters = {int(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())} - HDF5_FILTERS
+    if filters:
+        said = f"is compressed by filter {min(filters)}, a plug-in, which is not loaded"
+        raise ValueError(f"{where} {said}. Copy it with another compression, for example gzip.")
+    return array
 
 
 def _keys(available: Sequence[str], request: Request) -> list[str]:
@@ -343,11 +312,9 @@ def _keys(available: Sequence[str], request: Request) -> list[str]:
     if not available:
         raise ValueError(f"path: {request.path} holds no arrays.")
     if key is None and len(available) > 1:
-        raise ValueError(
-            f"key: {request.path} holds {len(available)} arrays: {listed}. Choose one, such as "
-            f"key={available[0][:80]!r}, or several, each of them one dataset, as a list; '*' "
-            "means all."
-        )
+        then = f"Choose one, such as key={available[0][:80]!r}, or several, each one dataset"
+        said = f"holds {len(available)} arrays: {listed}. {then}, as a list; '*' means all."
+        raise ValueError(f"key: {request.path} {said}")
     wanted = list(available) if key in (None, "*") else [key] if isinstance(key, str) else list(key)
     for name in wanted:
         if name not in available:
@@ -358,32 +325,32 @@ def _keys(available: Sequence[str], request: Request) -> list[str]:
 
 
 def _arrays(
-    kind: str, arrays: Mapping[str, Callable[[], Any]], request: Request, *, compressed: bool = True
+    arrays: Mapping[str, Callable[[], Any]], request: Request, *, compressed: bool = True
 ) -> Source:
     """Plan the datasets in arrays, each of which a function opens; files may be `compressed`."""
     total, many, names, event = 0, {}, [], request.event_shape
     for key, opened in arrays.items():
         where = f"path: {request.path}" + (f", {key!r}" if len(arrays) > 1 else "")
-        with request.reading(kind):
-            array = opened()
-            shape = tuple(map(int, array.shape))
-            if array.dtype.kind not in "fiub":
-                raise _not_numbers(where, f"an array of type {str(array.dtype)[:80]}")
-            if not shape or 0 in shape:
-                got = f"an empty array {shape}" if shape else "a single number"
-                raise ValueError(f"{where}: expected an array of observations, got {got}.")
-            total += math.prod(shape) * int(array.dtype.itemsize)
+        array = opened()
+        shape = tuple(map(int, array.shape or ()))
+        if array.dtype.kind not in "fiub":
+            raise _not_numbers(where, f"an array of type {str(array.dtype)[:80]}")
+        if not shape or 0 in shape:
+            got = f"an empty array {shape}" if shape else "a single number"
+            raise checks.wrong(where, "an array of observations", got)
+        total += math.prod(shape) * int(array.dtype.itemsize)
+        if math.prod(getattr(array, "chunks", None) or ()) * array.dtype.itemsize > MAX_CHUNK_BYTES:
+            said = f"has chunks of more than {MAX_CHUNK_BYTES:,} bytes. Copy it with smaller ones."
+            raise ValueError(f"{where} {said}")
         if compressed:
             request.check_size(total)  # before there is a name for each dataset
         if event is None and (len(arrays) > 1 or request.vectors):
             event = shape[1:]  # each array is one dataset
         if event is None and len(shape) > 1:
-            raise ValueError(
-                f"{where}: an array of shape {shape} may be one dataset (N, *event) or many, "
-                "(B, N, *event). Say what one observation is: event_shape=mds.event_shape of a "
-                f"fitted estimator, or for one dataset event_shape={shape[1:]}, for many "
-                f"{shape[2:]}."
-            )
+            said = f"an array of shape {shape} may be one dataset (N, *event) or many"
+            then = "Say what one observation is: event_shape=mds.event_shape of a fitted estimator"
+            known = f"or for one dataset event_shape={shape[1:]}, for many {shape[2:]}"
+            raise ValueError(f"{where}: {said}, (B, N, *event). {then}, {known}.")
         event = event or ()
         extra = len(shape) - len(event)
         if extra not in ((0, 1) if request.vectors else (1, 2)) or shape[extra:] != event:
@@ -399,7 +366,7 @@ def _arrays(
         names += numbers if len(arrays) == 1 else several
 
     def read() -> Iterator[NDArray[Any]]:
-        with request.reading(kind):
+        with request.reading():
             for key, opened in arrays.items():
                 array = opened()
                 if not many[key]:
@@ -416,51 +383,49 @@ def _arrays(
 
 def read_csv(request: Request) -> Source:
     """Read a CSV file. Empty fields, NA, NaN, null and the like are missing values."""
-    with request.reading("CSV"):
-        from pyarrow import csv, string
+    from pyarrow import csv, string
 
-        with request.path.open("rb") as file:
-            line = file.readline(LINE_BYTES).decode("utf-8-sig")
-        if not line:
-            raise ValueError(f"path: {request.path} is empty.")
-        delimiter = max(",;\t", key=line.count)
-        if line.count(delimiter) >= MAX_COLUMNS:
-            raise ValueError(f"it has more than {MAX_COLUMNS} columns")
-        first = [field.strip(' \t\r\n"') for field in line.split(delimiter)]
-        request.check_size(request.path.stat().st_size)
-        options = csv.ReadOptions(use_threads=False, block_size=LINE_BYTES)
-        with suppress(ValueError):
-            options.autogenerate_column_names = bool([float(field) for field in first])
-        kinds = {} if request.dataset is None else {request.dataset: string()}
-        convert = csv.ConvertOptions(strings_can_be_null=True, column_types=kinds)
-        parse = csv.ParseOptions(delimiter=delimiter)
-        parse.ignore_empty_lines = not request.vectors or delimiter in line
-        table = csv.read_csv(request.path, options, parse, convert)
-        return _table(table.schema, table.select, request)
+    with request.path.open("rb") as file:
+        line = file.readline(LINE_BYTES).decode("utf-8-sig")
+    if not line:
+        raise ValueError(f"path: {request.path} is empty.")
+    delimiter = max(",;\t", key=line.count)
+    if line.count(delimiter) >= MAX_COLUMNS:
+        raise ValueError(f"it has more than {MAX_COLUMNS} columns")
+    first = [field.strip(' \t\r\n"') for field in line.split(delimiter)]
+    request.check_size(request.path.stat().st_size)
+    options = csv.ReadOptions(use_threads=False, block_size=LINE_BYTES)
+    with suppress(ValueError):
+        options.autogenerate_column_names = bool([float(field) for field in first])
+    kinds = {} if request.dataset is None else {request.dataset: string()}
+    convert = csv.ConvertOptions(strings_can_be_null=True, column_types=kinds)
+    parse = csv.ParseOptions(delimiter=delimiter)
+    parse.ignore_empty_lines = not request.vectors or delimiter in line
+    table = csv.read_csv(request.path, options, parse, convert)
+    return _table(table.schema, table.select, request)
 
 
 def read_parquet(request: Request) -> Source:
     """Read the columns that are asked for, once the footer's claims are within `max_bytes`."""
-    with request.reading("Parquet"):
-        import pyarrow.parquet as pq
+    import pyarrow.parquet as pq
 
-        limits = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**20}
-        with pq.ParquetFile(request.path, page_checksum_verification=True, **limits) as file:
-            claims = file.metadata
-            groups = [claims.row_group(i) for i in range(claims.num_row_groups)]
-            rows = [claims.num_rows, *(group.num_rows for group in groups)]
-            stored = [group.total_byte_size for group in groups]
-            if min(rows + stored) < 0:
-                raise ValueError("it says that it has fewer than no rows")
-            values = max(rows[0], sum(rows[1:])) * claims.num_columns
-            request.check_size(max(4 * values, sum(stored)))
+    limits = {"thrift_string_size_limit": 2**24, "thrift_container_size_limit": 2**20}
+    with pq.ParquetFile(request.path, page_checksum_verification=True, **limits) as file:
+        claims = file.metadata
+        groups = [claims.row_group(i) for i in range(claims.num_row_groups)]
+        rows = [claims.num_rows, *(group.num_rows for group in groups)]
+        stored = [group.total_byte_size for group in groups]
+        if min(rows + stored) < 0:
+            raise ValueError("it says that it has fewer than no rows")
+        values = max(rows[0], sum(rows[1:])) * claims.num_columns
+        request.check_size(max(4 * values, sum(stored)))
 
-            def read(names: list[str]) -> Any:
-                table = file.read(names, use_threads=False)
-                table.validate(full=True)
-                return table
+        def read(names: list[str]) -> Any:
+            table = file.read(names, use_threads=False)
+            table.validate(full=True)
+            return table
 
-            return _table(file.schema_arrow, read, request)
+        return _table(file.schema_arrow, read, request)
 
 
 def _table(schema: Any, read: Callable[[list[str]], Any], request: Request) -> Source:
@@ -480,19 +445,17 @@ def _table(schema: Any, read: Callable[[list[str]], Any], request: Request) -> S
     x = x.reshape(-1, *event)
     if request.dataset is None:
         return Source([0], event, lambda: iter([x]))
-    column = table.column(request.dataset).combine_chunks()
-    codes = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    names = codes.dictionary.to_pylist() + [None] * bool(column.null_count)
-    wrong = [name for name in names if not isinstance(name, str | int | float) or name != name]
+    import pandas as pd
+
+    codes, found = pd.factorize(table.column(request.dataset).to_pandas())  # -1 for a missing one
+    names = found.tolist() + [None] * bool((codes < 0).any())
+    wrong = [name for name in names if not isinstance(name, str | int | float)]
     if wrong:
         said = f"a text or a number in each row of {request.dataset!r}"
         then = "Drop the rows that belong to no dataset."
         raise checks.wrong("columns", said, str(wrong[0])[:80], then)
-    index = codes.indices.to_numpy()
-    found, first, counts = np.unique(index, return_index=True, return_counts=True)
-    parts = np.split(x[np.argsort(index, kind="stable")], np.cumsum(counts)[:-1])
-    order = np.argsort(first)  # names in the order in which they first occur
-    return Source([names[found[i]] for i in order], event, lambda: iter([parts[i] for i in order]))
+    parts = np.split(x[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
+    return Source(names, event, lambda: iter(parts))
 
 
 def _columns(schema: Any, request: Request) -> list[str]:
@@ -516,10 +479,8 @@ def _columns(schema: Any, request: Request) -> list[str]:
         if name not in numeric:
             raise _not_numbers(f"columns: {path}, {name!r}", "a column of something else")
     if not chosen:
-        raise ValueError(
-            f"columns: {path} has no column of numbers. {known} One word in a column makes it one "
-            "of text; what is missing should be left empty, or be NA or NaN."
-        )
+        then = "One word makes a column one of text; what is missing should be empty, NA or NaN."
+        raise ValueError(f"columns: {path} has no column of numbers. {known} {then}")
     wanted = len(chosen) if request.event_shape is None else math.prod(request.event_shape)
     if len(chosen) != wanted and not (request.vectors and len(chosen) == 1):
         index = "One without a name is often an index. " if "" in chosen else ""
@@ -530,10 +491,11 @@ def _columns(schema: Any, request: Request) -> list[str]:
     return chosen
 
 
-TABLES = dict.fromkeys((".csv", ".tsv", ".txt"), read_csv)
-TABLES |= dict.fromkeys((".parquet", ".pq"), read_parquet)
-READERS: dict[str, Callable[[Request], Source]] = {".npy": read_npy, ".npz": read_npz, **TABLES}
-READERS |= {".h5": read_hdf5, ".hdf5": read_hdf5, ".zarr": read_zarr}
+# The name of a format, and what reads it.
+TABLES = dict.fromkeys((".csv", ".tsv", ".txt"), ("CSV", read_csv))
+TABLES |= dict.fromkeys((".parquet", ".pq"), ("Parquet", read_parquet))
+READERS = {".npy": ("npy", read_npy), ".npz": ("npz", read_npz), **TABLES}
+READERS |= dict.fromkeys((".h5", ".hdf5"), ("HDF5", read_hdf5)) | {".zarr": ("Zarr", read_zarr)}
 
 
 def read_observed(
@@ -566,7 +528,7 @@ def read_observed(
 
     Returns:
         The datasets, which are read when they are asked for. A damaged, hostile or unclear file is
-        a ValueError, a missing one a FileNotFoundError.
+        a ValueError, a missing one a FileNotFoundError. HDF5's library may hang on a hostile file.
 
     Example:
         >>> import tempfile, numpy as np
@@ -591,8 +553,10 @@ def read_observed(
         raise ValueError("key: expected None for a table. Choose its columns with columns=[...].")
     if suffix not in TABLES and (columns is not None or dataset is not None):
         raise ValueError(f"columns, dataset: expected None for {suffix}, which is no table.")
-    how = (key, columns, dataset, max_bytes, missing == "keep")
-    source = READERS[suffix](Request(file, event, *how))
+    kind, read = READERS[suffix]
+    request = Request(file, kind, event, key, columns, dataset, max_bytes, missing == "keep")
+    with request.reading():
+        source = read(request)
     observed = Observed.read(source, missing)
     if not sum(observed.lengths):
         raise ValueError(f"path: {file} holds no complete observation.")

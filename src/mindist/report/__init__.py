@@ -26,12 +26,6 @@ from mindist.report.style import new_figure, new_grid, save_figure
 from mindist.report.write import write_report
 
 __all__ = ["new_figure", "new_grid", "plot_data_space", "plot_density_contours", "plot_entries"]
-__all__ += [
-    "plot_images",
-    "plot_null_distance",
-    "plot_outlier_scores",
-    "plot_posteriors",
-    "plot_predictive",
-]
-__all__ += ["plot_selftest", "plot_summary_pairs", "plot_summary_space", "save_figure"]
-__all__ += ["write_report"]
+__all__ += ["plot_images", "plot_null_distance", "plot_outlier_scores", "plot_posteriors"]
+__all__ += ["plot_predictive", "plot_selftest", "plot_summary_pairs", "plot_summary_space"]
+__all__ += ["save_figure", "write_report"]

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from mindist import checks
 from mindist.report.evidence import plot_images
-from mindist.report.page import inline_figure, number
+from mindist.report.page import cells, inline_figure, ranked
 from mindist.report.style import ADAPTED, BLACK, CLOUD, OBSERVED, plain
 from mindist.result import Completion
 
@@ -18,12 +18,7 @@ KINDS, OUTCOMES = ("values", "residuals", "image"), ("believed", "missing", "set
 
 
 def plot_entries(
-    axes: Any,
-    result: Completion,
-    *,
-    names: Sequence[str] = (),
-    kind: str | None = None,
-    mark: str = "",
+    axes: Any, result: Completion, *, names: Sequence[str] = (), kind: str = "", mark: str = ""
 ) -> Any:
     """Draw one vector: its entries as observed, as the others predict them, and as filled in.
 
@@ -121,17 +116,13 @@ def vector_page(result: Completion, names: Sequence[str]) -> dict[str, Any]:
     off = (x - mean) / spread.clamp(min=1e-300)
     outcome = (2 * result.outliers.int() + result.missing.int()).flatten()
     found, gone = int(result.outliers.sum()), int(result.missing.sum())
-    rows, labels = [], indices(result.x_obs.shape)
     by_score = sorted(range(len(x)), key=lambda i: (-score[i], -outcome[i], -off[i].abs()))
-    for i in by_score:
-        cells: list[tuple[str, float]] = [(labels[i], i)]
-        cells += [(names[i], i)] if names else []
-        for value in map(float, (x[i], mean[i], spread[i], off[i])):
-            cells.append(("–", -np.inf) if np.isnan(value) else (number(value), value))
-        cells.append((f"{score[i]:.2f}", float(score[i])))
-        rows.append((bool(outcome[i]), [*cells, (OUTCOMES[outcome[i]], int(outcome[i]))]))
-    named = ["Name"] if names else []
-    header = ["Entry", *named, "Observed", "Predicted", "Spread", "Off by", "Score", "Outcome"]
+    texts = {"Entry": indices(result.x_obs.shape)} | ({"Name": list(names)} if names else {})
+    columns: Any = {k: [(text, i) for i, text in enumerate(own)] for k, own in texts.items()}
+    numbers = {"Observed": x, "Predicted": mean, "Spread": spread, "Off by": off}
+    columns |= {head: cells(column.tolist()) for head, column in numbers.items()}
+    columns["Score"] = cells(score.tolist(), "{:.2f}".format)
+    columns["Outcome"] = cells(outcome.tolist(), OUTCOMES.__getitem__)
     words = f"{len(x):,} entries against what the others predict; {found:,} set aside in orange, "
     words += f"{gone:,} missing and filled in, in blue."
     image = sum(size > 1 for size in result.x_obs.shape) == 2
@@ -143,5 +134,5 @@ def vector_page(result: Completion, names: Sequence[str]) -> dict[str, Any]:
     figures["residuals"] = inline_figure("residuals", words, plot_entries, result, **how)
     settings = {"Observed data": f"one vector of shape {tuple(result.x_obs.shape)}"}
     settings["Test"] = f"the strangest entry, level {result.alpha:g}"
-    values = {"figures": figures, "settings": settings, "config": {"alpha": result.alpha}}
-    return values | {"header": header, "rows": rows, "found": found, "gone": gone}
+    values = {"figures": figures, "settings": settings, "found": found, "gone": gone}
+    return values | ranked(columns, outcome, by_score)

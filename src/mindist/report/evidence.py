@@ -96,10 +96,8 @@ def plot_summary_pairs(
     cloud = np.asarray(cloud, dtype=float)
     dim = cloud.shape[1]
     if np.shape(grid) != (dim, dim):
-        raise ValueError(
-            f"grid: expected axes of shape ({dim}, {dim}), as many lines and columns as summaries, "
-            f"got {np.shape(grid)}. Make them with figure.subplots({dim}, {dim}, squeeze=False)."
-        )
+        then = f"Make them with figure.subplots({dim}, {dim}, squeeze=False)."
+        raise checks.wrong("grid", f"axes of shape ({dim}, {dim})", np.shape(grid), then)
     names = names or numbered("s", dim)
     for (row, column), axes in np.ndenumerate(grid):
         if column > row:
@@ -426,9 +424,8 @@ def plot_density_contours(axes: Any, fitted: Fitted, at: Mapping[str, tuple[Tens
     first, second = (line.to(fitted.probe.device) for line in span)
     z = fitted.embedding(torch.cartesian_prod(first, second).to(fitted.probe.dtype)).double()
     for label, (s, colour) in at.items():
-        density = (
-            (z @ fitted.wide.decoder(s[None].double())[0]).reshape(GRID, GRID).T.detach().cpu()
-        )
+        mean = fitted.wide.decoder(s[None].double())[0]
+        density = (z @ mean).reshape(GRID, GRID).T.detach().cpu()
         levels = [share * float(density.max()) for share in LEVELS]
         drawn = axes.contour(*span, density, levels=levels, colors=colour, linewidths=1.5)
         seen += [line for lines in drawn.allsegs for line in lines if len(line)]

@@ -13,7 +13,7 @@ import math
 import platform
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
@@ -104,6 +104,18 @@ def inline_figure(
         svg = Markup(box).format(alt, svg)
     below = Markup("<figcaption>{}</figcaption>").format(caption) if caption else ""
     return Markup('<figure class="inline">{}{}</figure>').format(svg, below)
+
+
+def cells(values: Iterable[Any], say: Callable[[Any], str] | None = None) -> list[Any]:
+    """Return a column of a table: what a cell says, and what it is sorted by."""
+    say = say or number
+    return [("–", -math.inf) if value != value else (say(value), value) for value in values]
+
+
+def ranked(columns: Mapping[str, Any], odd: Any, order: Iterable[int]) -> dict[str, Any]:
+    """Return the header and the rows of a table that can be sorted: whether odd, and the cells."""
+    rows = [(bool(odd[i]), [column[i] for column in columns.values()]) for i in order]
+    return {"header": list(columns), "rows": rows}
 
 
 def number(value: Any) -> str:

@@ -1,11 +1,9 @@
 """`write_report`: from an adaptation to the page, what it needs, its tables and its figures."""
 
 import os
-import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -26,7 +24,7 @@ from mindist.report import before_after, evidence
 from mindist.report.before_after import AFTER, BEFORE
 from mindist.report.entries import vector_page
 from mindist.report.evidence import data_kind, plot_data_space, plot_density_contours
-from mindist.report.page import duration, inline_figure, number, plus_minus, render, versions
+from mindist.report.page import cells, inline_figure, number, plus_minus, ranked, render, versions
 from mindist.report.style import ADAPTED, OBSERVED, numbered
 from mindist.result import Adaptation, Completion
 from mindist.schema import moved
@@ -54,31 +52,12 @@ class Draws:  # samples of one posterior, and data simulated from them if there 
 class Material(NamedTuple):
     result: Any  # the Adaptation of one dataset or the Completion of one vector, on the CPU
     x: Tensor  # `(N, *event)`, or the vector
+    observed: Tensor  # as a posterior is asked at it, with predictions for missing entries
     mds: Any  # None for a vector if nobody gave any
     summary_names: Sequence[str]  # or of the entries of a vector: none if nobody gave any
     tests: Mapping[str, float] = {}  # p-value of each statistic of the test of a dataset
     theta_names: Sequence[str] = ()  # none without a posterior
     draws: Mapping[str, Draws] = {}  # "before" at the observed summary, "after" at the adapted one
-
-    @property
-    def before(self) -> Tensor:
-        """Return what was observed, as a posterior is asked: predictions for missing entries."""
-        if isinstance(self.result, Completion):
-            return torch.where(self.x.isfinite(), self.x, self.result.predicted).flatten()
-        s_obs: Tensor = self.result.s_obs
-        return s_obs
-
-    @property
-    def adapted(self) -> bool:
-        return bool(self.result.adapted)
-
-    @property
-    def null_size(self) -> int:
-        """Return how many simulated datasets the p-value is calibrated on."""
-        if isinstance(self.result, Completion):
-            return sys.maxsize  # not known here: the smallest p-value is said like any other
-        fitted = self.mds.fitted_
-        return len(fitted.procedure.test.null if fitted.procedure else fitted.null.noise)
 
     @property
     def scale(self) -> Tensor:
@@ -132,7 +111,6 @@ def names_of(given: Sequence[str] | None, num: int, letter: str, argument: str) 
 
 MOST_ROWS = 1_000  # of the table of observations; a larger page is slow on a phone
 MOST_VALUES = 3  # numbers of an observation that have a place in the table
-PLAIN = ("sorting", "bandwidth", "num_features", "frequencies", "seed")
 PACKAGES = ("mindist", "torch", "numpy", "sbi", "bayesflow", "matplotlib")
 WHERE = {"before": "observed", "after": "adapted"}
 AT = {"before": BEFORE, "after": AFTER}
@@ -199,19 +177,16 @@ def write_report(
         >>> "do not look like data from the simulator" in path.read_text()
         True
     """
-    start, path, vector = time.monotonic(), Path(path), isinstance(result, Completion)
+    path, vector = Path(path), isinstance(result, Completion)
     if not isinstance(given := cast(Any, result), Adaptation | Completion):
         then, got = "Make one with mds.adapt(x_obs).", type(given).__name__
         raise checks.wrong("result", "an Adaptation or a Completion", got, then, TypeError)
     known: Any = posterior.mds if mds is None and isinstance(posterior, RobustPosterior) else mds
     need: Any = Entrywise if vector else MinimumDistance
     if not isinstance(known, need) and not (vector and known is posterior is None):
-        kind, expected = (
-            type(posterior).__name__,
-            f"the fitted {need.__name__} that gave the result",
-        )
+        want, kind = f"the fitted {need.__name__} that gave the result", type(posterior).__name__
         own = f"only a RobustPosterior brings its own, and posterior is a {kind}"
-        raise checks.wrong("mds", expected, f"{type(known).__name__}; {own}", kind=TypeError)
+        raise checks.wrong("mds", want, f"{type(known).__name__}; {own}", kind=TypeError)
     if posterior is not None and not isinstance(posterior, RobustPosterior):
         posterior = RobustPosterior(posterior, known)
     if vector and simulator is not None:
@@ -223,7 +198,7 @@ def write_report(
     if posterior is not None:
         backend, one = posterior.queries.backend, material.result
         names = names_of(theta_names, backend.num_parameters, "θ", "theta_names")
-        before = material.before[None].to(backend.device, torch.float32)
+        before = material.observed[None].to(backend.device, torch.float32)
         asked = {"before": Conditions.certain(before)}
         if one.adapted:
             asked["after"] = posterior.conditions_of(one if vector else moved(one, known.device))
@@ -241,9 +216,8 @@ def write_report(
     values["figures"]["posterior"] = posterior_figures(material, where)
     said = (words for drawn in material.draws.values() for words in drawn.said)
     values["warnings"] = list(dict.fromkeys(said))
-    values["config"] |= {"report_seed": seed}
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    values["settings"] |= {"Written": now, "Time taken": duration(time.monotonic() - start)}
+    values["settings"] |= {"Estimator": known or "–", "Seed of this page": seed, "Written": now}
     template = "entries.html" if vector else "dataset.html"
     write_whole(path, render(template, script="dataset.js", **values).encode())
     return path
@@ -266,7 +240,8 @@ def one_dataset(result: Any, x: Any, mds: Any, summary_names: Sequence[str] | No
     names = names_of(summary_names, len(one.s_obs), "s", "summary_names")
     p_values = mds.fitted_.p_values(x_obs[None].to(mds.device))
     tests = {name: float(p[0]) for name, p in p_values.items()}
-    return Material(moved(one, torch.device("cpu")), x_obs.cpu(), mds, names, tests)
+    one = moved(one, torch.device("cpu"))
+    return Material(one, x_obs.cpu(), one.s_obs, mds, names, tests)
 
 
 def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None) -> Material:
@@ -279,7 +254,8 @@ def one_vector(result: Completion, x: Any, mds: Any, names: Sequence[str] | None
     if not same or not torch.allclose(given, one.x_obs.squeeze(), 0, 0, equal_nan=True):
         raise checks.wrong("x", "the vector that the result is about", "another")
     own = names if names is None else names_of(names, one.x_obs.numel(), "", "summary_names")
-    return Material(one, one.x_obs, mds, own or [])
+    filled = torch.where(one.x_obs.isfinite(), one.x_obs, one.predicted).flatten()
+    return Material(one, one.x_obs, filled, mds, own or [])
 
 
 def draw(posterior: RobustPosterior, at: Conditions, num: int, seed: int) -> Draws:
@@ -288,7 +264,7 @@ def draw(posterior: RobustPosterior, at: Conditions, num: int, seed: int) -> Dra
         warnings.simplefilter("always")
         theta = posterior.queries.sample((num,), at, budget, seed=seed)
     theta = theta.squeeze(-2).detach().cpu()
-    said = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    said = tuple(str(warning.message) for warning in caught)
     return Draws(theta[theta.isfinite().all(1)], said)
 
 
@@ -297,29 +273,23 @@ def _page(material: Material) -> dict[str, Any]:
     result, mds, bank = material.result, material.mds, material.mds.fitted_.wide.bank
     around = [plus_minus(*map(float, pair)) for pair in zip(bank.centre, bank.scale, strict=True)]
     shifted = zip(result.s_obs, result.s_star, material.shift, strict=True)
-    cells = zip(material.summary_names, shifted, around, strict=True)
+    each = zip(material.summary_names, shifted, around, strict=True)
     tests = sorted(material.tests.items(), key=lambda item: item[1])
-    header, observations = _observations(material)
-    config = {name: getattr(mds, name) for name in PLAIN} | {"decoder": type(mds.decoder).__name__}
-    representation = mds.representation if isinstance(mds.representation, str) else "a function"
-    config |= {"representation": representation, "search": asdict(mds.search)}
     return {
         "figures": {name: draw(material) for name, draw in FIGURES.items()},
-        "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in cells],
+        "summary_rows": [[name, *map(number, numbers), usual] for name, numbers, usual in each],
         "test_rows": [[STATISTICS.get(name, name), number(p)] for name, p in tests],
-        **{"observation_header": header, "observation_rows": observations},
+        **_observations(material),
         "fit_rows": [
             [AT[name].capitalize(), number(drawn.fit), number(drawn.fit_weighted)]
             for name, drawn in material.draws.items()
             if drawn.fit is not None
         ],
-        "predicted": [predictive_words(material, name) for name in material.draws],
         "settings": {
             "Observed data": f"{len(material.x):,} observations of shape {tuple(mds.event_shape)}",
-            "Simulated data": f"datasets of {mds.fitted_.num_obs:,} observations",
             "Test": f"{' and '.join(material.tests)}, level {mds.alpha:g}",
+            "Kernel": f"bandwidth {mds.bandwidth}, {mds.num_features} features, seed {mds.seed}",
         },
-        "config": config,
     }
 
 
@@ -337,25 +307,20 @@ def _moments(material: Any, where: Mapping[str, str]) -> dict[str, Any]:
     return {"moment_header": header, "moment_rows": rows}
 
 
-def _observations(material: Material) -> tuple[list[str], list[tuple[bool, list[Any]]]]:
-    """Return the header, and rows by score: whether suspicious, and cells with text and value."""
+def _observations(material: Material) -> dict[str, Any]:
+    """Return the table of observations by score."""
     result = material.result
     order = result.outlier_score.argsort(descending=True, stable=True)[:MOST_ROWS].tolist()
     pull = (result.influence.double() / material.scale).norm(dim=1) / len(material.x)
-    small = material.x[0].numel() <= MOST_VALUES
-    header = ["Index", *(["Value"] if small else []), "Score", "Weight", "Pull", "Suspicious"]
-    rows = []
-    for i in order:
-        strange = bool(result.outliers[i])
-        cells: list[tuple[str, float]] = [(f"{i}", i)]
-        if small:
-            values = material.x[i].flatten().tolist()
-            cells.append((", ".join(map(number, values)), values[0]))
-        score, weight, one = (float(v[i]) for v in (result.outlier_score, result.weights, pull))
-        cells += [(f"{score:.3f}", score), (f"{weight:.2f}", weight), (f"{one:.2g}", one)]
-        cells.append(("yes" if strange else "no", int(strange)))
-        rows.append((strange, cells))
-    return header, rows
+    columns: dict[str, Any] = {"Index": cells(range(len(material.x)), str)}
+    if material.x[0].numel() <= MOST_VALUES:
+        values = material.x.reshape(len(material.x), -1).tolist()
+        columns["Value"] = [(", ".join(map(number, value)), value[0]) for value in values]
+    columns["Score"] = cells(result.outlier_score.tolist(), "{:.3f}".format)
+    columns["Weight"] = cells(result.weights.tolist(), "{:.2f}".format)
+    columns["Pull"] = cells(pull.tolist(), "{:.2g}".format)
+    columns["Suspicious"] = cells(result.outliers.int().tolist(), ("no", "yes").__getitem__)
+    return ranked(columns, result.outliers, order)
 
 
 MOST_SUMMARIES = 6  # in the pair plot: those that moved most
@@ -367,15 +332,12 @@ def summary_figure(material: Material) -> Markup:
     chosen = material.shift.abs().argsort(descending=True, stable=True)[:MOST_SUMMARIES].sort()[0]
     names = [material.summary_names[j] for j in chosen.tolist()]
     s_obs = material.result.s_obs[chosen].numpy()
-    s_star = material.result.s_star[chosen].numpy() if material.adapted else None
+    s_star = material.result.s_star[chosen].numpy() if material.result.adapted else None
     dim, left_out, cloud = len(chosen), every.shape[1] - len(chosen), every[:, chosen].numpy()
-    alt = (
-        f"Simulated summaries ({', '.join(names)}) as grey "
-        f"{'points and bars' if dim > 1 else 'bars'}, the observed one in orange"
-        f"{', and an arrow to the adapted one in blue' if material.adapted else ''}."
-    )
+    alt = f"Simulated summaries ({', '.join(names)}) in grey, the observed one in orange"
+    alt += "." if s_star is None else ", and an arrow to the adapted one in blue."
     caption = "Grey: simulated. Orange cross or line: observed. "
-    caption += "Blue circle or dashed line: adapted. " if material.adapted else ""
+    caption += "" if s_star is None else "Blue circle or dashed line: adapted. "
     caption += "A summary far outside is drawn at the edge. "
     caption += f"The {left_out} summaries that moved least are left out." if left_out else ""
     size = {1: (4.9, 2.6), 2: (2.6, 2.2), 3: (2.2, 1.9)}.get(dim, (1.8, 1.6))
@@ -388,13 +350,10 @@ def distance_figure(material: Material) -> Markup:
     result, threshold = material.result, material.result.threshold
     null = material.mds.fitted_.null.distances(len(material.x)).cpu().numpy()
     observed = float(result.distance_obs)
-    star = float(result.distance_star) if material.adapted else None
-    alt = (
-        f"Squared distances of {len(null):,} simulated datasets, from {number(null[0])} to "
-        f"{number(null[-1])}; that of the observed data is {number(observed)}"
-        f"{'' if star is None else f', {number(star)} at the adapted summary'}. "
-        f"The threshold is {number(threshold)}."
-    )
+    star = float(result.distance_star) if result.adapted else None
+    adapted = "" if star is None else f", {number(star)} at the adapted summary"
+    alt = f"Squared distances of {len(null):,} simulated datasets; that of the observed data is "
+    alt += f"{number(observed)}{adapted}, the threshold {number(threshold)}."
     given = (null, observed, star)
     return inline_figure("distance", alt, evidence.plot_null_distance, *given, threshold=threshold)
 
@@ -420,7 +379,7 @@ def data_figure(material: Material) -> Markup:
         if kind == "points":
             device = material.mds.device
             at = {"model at the observed summary": (result.s_obs.to(device), OBSERVED)}
-            if material.adapted:
+            if result.adapted:
                 at["model at the adapted summary"] = (result.s_star.to(device), ADAPTED)
             plot_density_contours(axes, material.mds.fitted_, at)
 
@@ -434,13 +393,9 @@ def posterior_figures(material: Any, where: Mapping[str, str]) -> list[Markup]:
     dim = next((drawn.shape[1] for drawn in samples.values()), 0)
     figures = []
     for columns in [[0, 1]] * (dim > 1) + [[j] for j in range(min(dim, MOST_PARAMETERS))]:
-        names, words = [material.theta_names[j] for j in columns], []
+        names = [material.theta_names[j] for j in columns]
         chosen = {key: drawn[:, columns] for key, drawn in samples.items()}
-        for key, drawn in chosen.items():
-            spread = zip(names, drawn.mean(0), drawn.std(0), strict=True)
-            said = ", ".join(f"{name} {plus_minus(mean, sd)}" for name, mean, sd in spread)
-            words.append(f"{where[key]} {said}")
-        alt = f"Posterior of {' and '.join(names)}: mean ± standard deviation {'; '.join(words)}."
+        alt = f"Posterior of {' and '.join(names)} {' and '.join(where[key] for key in samples)}."
         name, both = f"posterior-{'-'.join(map(str, columns))}", map(chosen.get, where)
         how: Any = {"names": names, "title": "", "labels": tuple(where.values())}
         figures.append(inline_figure(name, alt, before_after.plot_posteriors, *both, **how))
@@ -456,8 +411,7 @@ def predictive_figures(material: Material) -> list[Markup]:
     given: dict[str, Any] = {"centre": bank.centre.cpu(), "scale": bank.scale.cpu(), "names": names}
     given |= {"s_obs": result.s_obs, "s_star": result.s_star}
     given |= {name: summaries.get(name) for name in WHERE}
-    said = "; ".join(predictive_words(material, name) for name in material.draws)
-    alt = f"Summaries of data simulated from the posterior, 50% and 90% intervals: {said}"
+    alt = "Summaries of data simulated from the posterior, as 50% and 90% intervals."
     given["size"] = (4.9, max(2.6, 1.6 + 0.5 * len(names)))
     figures = [inline_figure("predictive", alt, before_after.plot_predictive, **given)]
     shown = {WHERE[name]: d.replicated[0] for name, d in draws if len(d.replicated)}
@@ -484,28 +438,14 @@ def selftest_figure(material: Material) -> Markup | None:
 
 
 def hold_all(axes: Any, kind: str, x: Tensor) -> None:
-    """Let axes end where all of some observations would have their place."""
-    if kind == "images":
-        return
+    """Let axes reach as far as all of some observations would."""
     values = x.double().numpy()
-    shown = values.reshape(len(values), -1) if kind == "points" else values.reshape(-1, 1)
-    shown = evidence.series_of(values).reshape(-1, 1) if kind == "series" else shown
-    low, high = shown.min(0), shown.max(0)
-    room = np.where(high > low, 0.04 * (high - low), 1.0)
-    ends = zip(low - room, high + room, strict=True)
-    for name, (first, last) in zip("y" if kind == "series" else "xy", ends, strict=False):
-        getattr(axes, f"set_{name}lim")(first, last)
-
-
-def predictive_words(material: Material, name: str) -> str:
-    """Return how many summaries lie inside the 90% interval of their replications, in words."""
-    drawn, where = material.draws[name], WHERE[name]
-    if not len(drawn.summaries):
-        return f"no data could be simulated at the {where} summary"
-    s = material.result.s_obs if name == "before" else material.result.s_star
-    low, high = np.quantile(drawn.summaries.double().numpy(), (0.05, 0.95), axis=0)
-    inside = int(((s.double().numpy() >= low) & (s.double().numpy() <= high)).sum())
-    return f"{inside} of {len(low)} {where} summaries lie in their 90% interval"
+    y = evidence.series_of(values).ravel() if kind == "series" else np.zeros(len(values))
+    first = values.ravel() if kind == "values" else np.zeros(len(y))
+    places = values.reshape(len(values), -1) if kind == "points" else np.stack([first, y], 1)
+    if kind != "images":
+        axes.update_datalim(places)
+        axes.autoscale_view()
 
 
 FIGURES: dict[str, Callable[[Material], Any]] = {"summaries": summary_figure, "data": data_figure}

@@ -53,8 +53,6 @@
     });
     button.title = "Show in the figure";
     button.setAttribute("aria-pressed", "false");
-    row.addEventListener("mouseenter", () => mark.classList.add("near"));
-    row.addEventListener("mouseleave", () => mark.classList.remove("near"));
   });
 
   only.addEventListener("change", show);
