@@ -54,10 +54,6 @@ class Cloud:
         inverse = torch.linalg.solve_triangular(factor, unit, upper=False)
         return cls(centre, inverse / scale)
 
-    def __getitem__(self, index: Tensor) -> "Cloud":
-        """Return the clouds of some datasets."""
-        return Cloud(self.centre[index], self.whitener[index])
-
     def residual(self, s: Tensor, problem: Tensor) -> Tensor:
         """Whitened offsets `(n, d_s)` of summaries from the clouds of the problems `(n,)`."""
         offset = (s - self.centre[problem])[..., None]

@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from mindist.decoders.mlp import HELD_OUT, train
 from mindist.decoders.ridge import ROUNDING, Standardiser
 from mindist.features.kernel import FourierFeatures
-from mindist.protocols import FeatureMap
 from mindist.schema import UNSTORED, Record
 
 NUM_DRAWS = 512  # the squared error of mu(s) from its draws is below 1/512, calibrated as noise
@@ -82,7 +81,7 @@ class FlowDecoder:
         *,
         generator: torch.Generator,
         x: Tensor | None = None,
-        features: FeatureMap | None = None,
+        features: FourierFeatures | None = None,
     ) -> "FlowDecoder":
         """Fit to summaries `(M, d_s)` and observations `(M, n, *event)`."""
         if x is None or not isinstance(features, FourierFeatures):
