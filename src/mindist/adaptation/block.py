@@ -137,9 +137,9 @@ class _Block:
         reached = search(self.fitted.wide, self.options, problem, generator)
         self.before[rows], self.after[rows] = reached.objective_obs, reached.objective_star
         if self.options.divergence == "kl":  # squared distances, as for the others
-            at = (self.fitted.wide.decode(self.s_obs[rows]), reached.mu)
-            distances = ((mu - self.weighted[rows]).square().sum(1) for mu in at)
-            self.before[rows], self.after[rows] = distances
+            at = (self.s_obs[rows], reached.s_star)
+            mu = (self.fitted.wide.decode(s) - self.weighted[rows] for s in at)
+            self.before[rows], self.after[rows] = (part.square().sum(1) for part in mu)
         self.s[rows], self.searched[rows] = reached.s_star, True
         for row, status in zip(rows.tolist(), reached.status, strict=True):
             self.status[row] = status
