@@ -5,6 +5,7 @@ Parts meet only through these shapes: any object that has them can replace one.
 .. math:: f : x_{1:N} \mapsto s \in \mathbb{R}^{d_s}, \quad z : x \mapsto z(x) \in \mathbb{R}^K,
     \quad \mu : s \mapsto \mathbb{E}[z(x) \mid S = s] \in \mathbb{R}^K .
 """
+# ruff: noqa: D102  (what the members of a bank are is said of all of them together)
 
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable

@@ -39,8 +39,9 @@ def adapt_block(
 ) -> Adaptation:
     """Adapt the chosen datasets of a block, and judge the observations of all.
 
-    `fitted` is a `mindist.fitted.Fitted`, of a layer above this one. `found` is what sorting found of the chosen ones, None where nothing is sorted; `force` adapts
-    also where the summary has not moved; `seed` is that of perturbations of starts.
+    `fitted` is a `mindist.fitted.Fitted`, of a layer above this one; `found` what sorting found of
+    the chosen ones, None where nothing is sorted; `force` adapts also where the summary has not
+    moved; `seed` is that of perturbations of starts.
     """
     B, N = x.shape[:2]
     block = _Block(fitted, options, x, detection.s_obs, z_bar, seed)
