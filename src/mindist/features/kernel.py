@@ -42,7 +42,6 @@ LOST = 1e-10  # the largest error of a squared distance by products, in units of
 # 2,000 pooled observations give 2e6 pairs: the relative error of the median is about
 # 1/sqrt(2000), 2%, and the distances take 16 MB.
 MAX_OBSERVATIONS = 2_000
-CANCELLED = 1e-6  # of the largest squared distance: a product still has 10 digits of the others
 LEAST = 1e-100  # a bandwidth whose square and inverse square are numbers
 RULES = "a positive number, 'median', or a multiple such as '0.5 median'"
 
@@ -138,12 +137,7 @@ def median_distance(x: Tensor, generator: torch.Generator) -> float:
     chosen = torch.randperm(len(pooled), generator=generator)[:MAX_OBSERVATIONS].to(x.device)
     points = pooled[chosen].double()
     unit = power_of_two(float(points.abs().median()))  # squares are then numbers
-    points /= unit
-    squared = squared_distances(points, points, unit=math.inf)
-    median = squared[torch.ones_like(squared, dtype=torch.bool).triu(1)].median().sqrt()
-    if not median.square() > CANCELLED * squared.max():
-        median = torch.nn.functional.pdist(points).median()
-    return unit * float(median)
+    return unit * float(torch.nn.functional.pdist(points / unit).median())
 
 
 def power_of_two(size: float) -> float:
