@@ -234,8 +234,7 @@ class View:
         """Return the objective of a search for embeddings `(B, K)` with these clouds."""
         stay = options.stay * max(self.error, 0.0)  # a perfect fit may have an error of -1e-17
         objective = EmbeddingDistance(self.decoder, z_bar, cloud, stay)
-        if options.least_squares:
-            objective.head = self.head
+        objective.head = self.head
         return objective
 
 
