@@ -56,19 +56,11 @@ class _Data:
     """Datasets to contaminate, the numbers of an observation in one row."""
 
     x: Tensor  # `(B, N, D)`
+    mean: Tensor  # of each dataset `(B, 1, D)`
+    scale: Tensor  # standard deviations of the observations of each dataset `(B, 1, D)`
     others: Tensor  # as many, of other parameters
     reach: Tensor  # the range of all simulated numbers `(D,)`
     generator: torch.Generator
-
-    @property
-    def mean(self) -> Tensor:
-        """Of each dataset `(B, 1, D)`."""
-        return self.x.mean(1, keepdim=True)
-
-    @property
-    def scale(self) -> Tensor:
-        """Standard deviations of the observations of each dataset `(B, 1, D)`."""
-        return self.x.std(1, keepdim=True)
 
     def away(self, by: Tensor | float) -> Tensor:
         """Return so much in one of both directions for each dataset `(B, 1, D)`."""
@@ -216,10 +208,7 @@ class SelfTest:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "SelfTest":
         """Rebuild from what `to_dict` gave."""
-        own = {f.name: values[f.name] for f in fields(cls)}
-        for name in ("summaries", "parameters"):
-            own[name] = own[name] and Errors(**{k: _back(v) for k, v in own[name].items()})
-        own = {k: v if isinstance(v, Errors) else _back(v) for k, v in own.items()}
+        own = {f.name: _back(values[f.name]) for f in fields(cls)}
         return cls(**own | {"shares": tuple(values["shares"])})
 
     def plot(self, path: str | os.PathLike[str]) -> Path:
@@ -240,7 +229,9 @@ class SelfTest:
 
 
 def _back(value: Any) -> Any:
-    """Return a list of words as a tuple, one of numbers as a tensor, anything else as it is."""
+    """Return a table as errors, a list of words as a tuple, one of numbers as a tensor."""
+    if isinstance(value, dict):
+        return Errors(**{name: _back(part) for name, part in value.items()})
     if not isinstance(value, list):
         return value
     words = not value or isinstance(value[0], str)
@@ -307,7 +298,8 @@ def _panel(x: Tensor, generator: torch.Generator) -> Iterator[tuple[Tensor, Tens
         rows = (torch.arange(num) + DATASETS * number) % len(x)
         other = (rows + 1 + torch.randint(len(x) - 1, rows.shape, generator=generator)) % len(x)
         own = whole[rows]
-        wrong = kind(_Data(own, whole[other], high - low, generator))
+        moments = own.mean(1, keepdim=True), own.std(1, keepdim=True)
+        wrong = kind(_Data(own, *moments, whole[other], high - low, generator))
         wrong = torch.where(low >= 0, wrong.abs(), wrong)
         wrong = torch.where(counts, wrong.round(), wrong)
         wrong = torch.where(counts & (high - low <= 1), wrong.clamp(low, high), wrong)

@@ -171,6 +171,6 @@ class _Block:
 
     def _searched(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         view, options, target = self.fitted.wide, self.options, self.weighted[rows]
-        objective = view.objective(options, target, view.cloud(options, target))
+        objective = view.objective(options, target, view.bank.cloud(target))
         features = self.fitted.embedding(self.x[rows])
         return influence(objective, self.s[rows], features, self.weights[rows], view.bank.scale)

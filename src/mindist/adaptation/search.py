@@ -224,13 +224,7 @@ class View:
         """Return the mean embeddings `(B, K)` of summaries `(B, d_s)`, float64."""
         return self.decoder(s.double())
 
-    def cloud(self, options: Search, z_bar: Tensor) -> Cloud | None:
-        """Return the cloud of simulations with embeddings like `(B, K)`, if it matters."""
-        if not (options.stay and self.error > 0) and "cloud" not in options.starts:
-            return None
-        return self.bank.cloud(z_bar)
-
-    def objective(self, options: Search, z_bar: Tensor, cloud: Cloud | None) -> EmbeddingDistance:
+    def objective(self, options: Search, z_bar: Tensor, cloud: Cloud) -> EmbeddingDistance:
         """Return the objective of a search for embeddings `(B, K)` with these clouds."""
         stay = options.stay * max(self.error, 0.0)  # a perfect fit may have an error of -1e-17
         objective = EmbeddingDistance(self.decoder, z_bar, cloud, stay)
@@ -289,10 +283,9 @@ def search(
     least squares.
     """
     s_obs, z_bar = problem.s_obs.double(), problem.z_bar.double()
-    cloud = view.cloud(options, z_bar) if problem.cloud is None else problem.cloud
-    starts = starting_points(
-        options.starts, options.restarts, s_obs, z_bar, view.bank, generator, cloud
-    )
+    cloud = view.bank.cloud(z_bar) if problem.cloud is None else problem.cloud
+    start = options.starts, options.restarts
+    starts = starting_points(*start, s_obs, z_bar, view.bank, generator, cloud)
     num_starts = starts.shape[1]
     every = torch.arange(s_obs.shape[0], device=s_obs.device)
     dataset = every.repeat_interleave(num_starts)
@@ -315,9 +308,7 @@ def search(
     )
 
 
-def _objective(
-    view: View, options: Search, x: Tensor, z_bar: Tensor, cloud: Cloud | None
-) -> Objective:
+def _objective(view: View, options: Search, x: Tensor, z_bar: Tensor, cloud: Cloud) -> Objective:
     if options.divergence == "mmd":
         return view.objective(options, z_bar, cloud)
     density = view.decoder
