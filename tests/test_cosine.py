@@ -42,7 +42,7 @@ def far(decoder):
 @pytest.mark.parametrize("stay", [0.0, 0.3])
 def test_the_hessian_is_that_of_autograd(decoder, view, far, stay):
     fitted, s, _ = decoder
-    objective = EmbeddingDistance(fitted, far, view.bank.cloud(far), stay)
+    objective = EmbeddingDistance(fitted, far[:5], view.bank.cloud(far[:5]), stay)
 
     def of(i):
         return lambda row: objective(row[None], torch.tensor([i]))[0] / 2
@@ -50,9 +50,6 @@ def test_the_hessian_is_that_of_autograd(decoder, view, far, stay):
     at = s[:5]
     exact = torch.stack([torch.autograd.functional.hessian(of(i), at[i]) for i in range(5)])
     positive = torch.linalg.eigvalsh(exact)[:, 0] > 0
-    objective.z_bar = objective.z_bar[:5]
-    if objective.cloud is not None:
-        objective.cloud = objective.cloud[torch.arange(5)]
     value = hessian(objective, at, torch.ones(3).double())
     assert positive.any()
     torch.testing.assert_close(value[positive], exact[positive], rtol=1e-6, atol=1e-6)

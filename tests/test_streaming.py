@@ -69,7 +69,7 @@ def test_sums_give_the_errors_of_regressions_on_the_rows():
         weight = torch.linalg.solve(centred.T @ centred + penalty, centred.T @ Z)
         left = z[:30] - Z.mean(0) - (h[:30] - H.mean(0)) @ weight
         assert error == pytest.approx(float(left.square().sum(1).mean()), rel=1e-9)
-    torch.testing.assert_close((train + test).full(), h.T @ h)
+    torch.testing.assert_close((train + test).gram, h.T @ h)
 
 
 def curve(num, seed=0):

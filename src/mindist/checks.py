@@ -236,16 +236,8 @@ def parameters(value: Any, prior: Distribution, support: str) -> Tensor:
 
 
 def finite_rows(x: Tensor) -> Tensor:
-    """Return whether all numbers of each row of `(n, D)` are finite, `(n,)`.
-
-    Example:
-        >>> finite_rows(torch.tensor([[1.0, 2.0], [3e38, 3e38], [torch.inf, -torch.inf]]))
-        tensor([ True,  True, False])
-    """
-    finite = torch.isfinite(x.sum(1))  # to look at each number takes forty times as long
-    suspect = (~finite).nonzero()[:, 0]
-    finite[suspect] = torch.isfinite(x[suspect]).all(1)
-    return finite
+    """Return whether all numbers of each row of `(n, D)` are finite, `(n,)`."""
+    return torch.isfinite(x).all(1)
 
 
 def summaries(value: Any, num: int, dim: int | None = None, name: str = "summary") -> Tensor:

@@ -1,10 +1,11 @@
-r"""Protocols: a summary, a feature map, a decoder, a bank of simulations.
+r"""Protocols: a summary, a decoder, a bank of simulations.
 
 Parts meet only through these shapes: any object that has them can replace one.
 
 .. math:: f : x_{1:N} \mapsto s \in \mathbb{R}^{d_s}, \quad z : x \mapsto z(x) \in \mathbb{R}^K,
     \quad \mu : s \mapsto \mathbb{E}[z(x) \mid S = s] \in \mathbb{R}^K .
 """
+# ruff: noqa: D102  (what the members of a bank are is said of all of them together)
 
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
@@ -34,28 +35,6 @@ class Summary(Protocol):
 
     def __call__(self, x: Any, /) -> Any:
         """Summarise datasets `(B, N, *event)` to `(B, d_s)`."""
-
-
-@runtime_checkable
-class FeatureMap(Protocol):
-    """A finite-dimensional feature map z: observations `(..., *event)` to `(..., K)`.
-
-    Example:
-        >>> from mindist.features import FourierFeatures
-        >>> features = FourierFeatures.draw((2,), 16, bandwidth=1.0, generator=torch.Generator())
-        >>> isinstance(features, FeatureMap), features.num_features
-        (True, 16)
-    """
-
-    @property
-    def num_features(self) -> int:
-        """K, the length of a feature vector."""
-
-    def __call__(self, x: Tensor, /) -> Tensor:
-        """Features `(..., K)` of observations `(..., *event)`."""
-
-    def mean(self, x: Tensor, /) -> Tensor:
-        """Mean embeddings `(B, K)` of datasets `(B, N, *event)`."""
 
 
 @runtime_checkable
@@ -90,9 +69,12 @@ class Decoder(Protocol):
         *,
         generator: torch.Generator,
         x: Tensor | None = None,
-        features: FeatureMap | None = None,
+        features: Any = None,
     ) -> "Decoder":
-        """Learn from summaries `(M, d_s)`, embeddings `(M, K)`, observations `(M, n, *event)`."""
+        """Learn from summaries `(M, d_s)`, embeddings `(M, K)`, observations `(M, n, *event)`.
+
+        `features` are the `mindist.features.FourierFeatures` that made the embeddings.
+        """
 
     def __call__(self, s: Tensor, /) -> Tensor:
         """Decoded mean embeddings `(B, K)` of summaries `(B, d_s)`, differentiable in `s`."""
@@ -135,28 +117,13 @@ class LeaveOneOut(Protocol):
         """Return residuals `(n, K)` of fitted simulations, each held out in turn."""
 
 
-class StoredChunk(Protocol):
-    """Consecutive simulations of a bank, as NumPy arrays; None where they were not kept.
-
-    Parameters `(m, d_theta)`, summaries `(m, d_s)`, embeddings `(m, K)`, data `(m, N, *event)`.
-
-    Example:
-        >>> import numpy as np
-        >>> from types import SimpleNamespace
-        >>> chunk: StoredChunk = SimpleNamespace(s=np.zeros((4, 2)), z_bar=None, x=None)
-    """
-
-    theta: NDArray[Any]
-    s: NDArray[Any]
-    z_bar: NDArray[Any] | None
-    x: NDArray[Any] | None
-
-
 class StoredSimulations(Protocol):
     """A bank of simulations in random order, larger than memory: `mindist.SimulationBank` is one.
 
-    Its arrays are on disk and give NumPy arrays when sliced. The first datasets, its pilot, are
-    always kept: an embedding is chosen on them.
+    Its arrays are on disk and give NumPy arrays when sliced: parameters `theta` `(M, d_theta)`,
+    summaries `s` `(M, d_s)`, mean embeddings `z_bar` `(M, K)` and data `x` `(M, N, *event)`, the
+    last two None where there are none. The first datasets and their summaries, its `pilot`, are
+    always kept: an embedding is chosen on them, and `embedding_state` is its `Embedding.state()`.
 
     Example:
         >>> from mindist import SimulationBank
@@ -164,39 +131,26 @@ class StoredSimulations(Protocol):
     """
 
     @property
-    def complete(self) -> bool:
-        """Return whether all datasets are there."""
-
+    def complete(self) -> bool: ...
     @property
-    def theta(self) -> Any:
-        """Parameters `(M, d_theta)`."""
-
+    def theta(self) -> Any: ...
     @property
-    def s(self) -> Any:
-        """Summaries `(M, d_s)`."""
-
+    def s(self) -> Any: ...
     @property
-    def z_bar(self) -> Any | None:
-        """Mean embeddings `(M, K)`, or None."""
-
+    def z_bar(self) -> Any | None: ...
     @property
-    def x(self) -> Any | None:
-        """Datasets `(M, N, *event)`, or None where they were not kept."""
-
+    def x(self) -> Any | None: ...
     @property
-    def pilot(self) -> tuple[Tensor, Tensor]:
-        """The first datasets `(m, N, *event)` and their summaries `(m, d_s)`."""
-
+    def pilot(self) -> tuple[Tensor, Tensor]: ...
     @property
-    def embedding_state(self) -> State | None:
-        """`Embedding.state()` of the embedding that made `z_bar`."""
+    def embedding_state(self) -> State | None: ...
 
     def __len__(self) -> int:
         """M, the number of datasets."""
 
-    def chunks(self) -> Iterator[StoredChunk]:
-        """Read all simulations in order, a part that fits into memory at a time."""
+    def chunks(self) -> Iterator[Any]:
+        """Read all in order, a part with `theta`, `s`, `z_bar` and `x` as arrays at a time."""
 
 
-__all__ = ["Array", "Decoder", "DensityDecoder", "FeatureMap", "LeaveOneOut", "State"]
-__all__ += ["StoredChunk", "StoredSimulations", "Summary"]
+__all__ = ["Array", "Decoder", "DensityDecoder", "LeaveOneOut", "State"]
+__all__ += ["StoredSimulations", "Summary"]

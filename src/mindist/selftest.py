@@ -27,8 +27,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from html import escape
 from importlib import import_module
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,24 +56,15 @@ class _Data:
     """Datasets to contaminate, the numbers of an observation in one row."""
 
     x: Tensor  # `(B, N, D)`
+    mean: Tensor  # of each dataset `(B, 1, D)`
+    scale: Tensor  # standard deviations of the observations of each dataset `(B, 1, D)`
     others: Tensor  # as many, of other parameters
     reach: Tensor  # the range of all simulated numbers `(D,)`
     generator: torch.Generator
 
-    @cached_property
-    def mean(self) -> Tensor:
-        """Of each dataset `(B, 1, D)`."""
-        return self.x.mean(1, keepdim=True)
-
-    @cached_property
-    def scale(self) -> Tensor:
-        """Standard deviations of the observations of each dataset `(B, 1, D)`."""
-        return self.x.std(1, keepdim=True)
-
-    @cached_property
-    def sign(self) -> Tensor:
-        """A direction for each dataset `(B, 1, D)`."""
-        return self._uniform(1).sub(0.5).sign()
+    def away(self, by: Tensor | float) -> Tensor:
+        """Return so much in one of both directions for each dataset `(B, 1, D)`."""
+        return by * self._uniform(1).sub(0.5).sign()
 
     def jitter(self) -> Tensor:
         """Return a tenth of a standard deviation, either way, `(B, N, D)`."""
@@ -92,11 +84,11 @@ class _Data:
 
 CONTAMINANTS: dict[str, Callable[[_Data], Tensor]] = {
     "observations of other parameters": lambda d: d.others,
-    "shifts by 4 sd": lambda d: d.x + 4 * d.sign * d.scale,
-    "shifts by 10 sd": lambda d: d.x + 10 * d.sign * d.scale,
-    "gross values": lambda d: d.x + 10 * d.sign * d.reach,
+    "shifts by 4 sd": lambda d: d.x + d.away(4 * d.scale),
+    "shifts by 10 sd": lambda d: d.x + d.away(10 * d.scale),
+    "gross values": lambda d: d.x + d.away(10 * d.reach),
     "5 times the spread": lambda d: d.mean + 5 * (d.x - d.mean),
-    "a clump 6 sd away": lambda d: d.mean + 6 * d.sign * d.scale + d.jitter(),
+    "a clump 6 sd away": lambda d: d.mean + d.away(6 * d.scale) + d.jitter(),
     "a clump inside": lambda d: d.x[:, :1] + d.jitter(),
     "copies of one observation": lambda d: d.x[:, :1].expand_as(d.x),
     "entries that drop out": _Data.gap,
@@ -200,14 +192,11 @@ class SelfTest:
 
     def table(self) -> str:
         """Return the table of all kinds and shares, as text."""
-        head = f"{'errors relative to clean data':38}{'detected':>9}{'observed':>10}{'adapted':>9}"
-        lines = [f"{head}{'coverage':>10}"]
+        columns = {"detected": "9.2f", "observed": "10.3g", "adapted": "9.3g", "coverage": "10.2f"}
+        lines = [f"{'errors relative to clean data':38} detected  observed  adapted  coverage"]
         for row in self.rows():
             name = f"{row['share']:>4.0%} {row['kind']}"
-            lines.append(
-                f"{name:38}{row['detected']:9.2f}{row['observed']:10.3g}{row['adapted']:9.3g}"
-                f"{row['coverage']:10.2f}"
-            )
+            lines.append(f"{name:38}" + "".join(format(row[c], f) for c, f in columns.items()))
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -219,10 +208,7 @@ class SelfTest:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "SelfTest":
         """Rebuild from what `to_dict` gave."""
-        own = {f.name: values[f.name] for f in fields(cls)}
-        for name in ("summaries", "parameters"):
-            own[name] = own[name] and Errors(**{k: _back(v) for k, v in own[name].items()})
-        own = {k: v if isinstance(v, Errors) else _back(v) for k, v in own.items()}
+        own = {f.name: _back(values[f.name]) for f in fields(cls)}
         return cls(**own | {"shares": tuple(values["shares"])})
 
     def plot(self, path: str | os.PathLike[str]) -> Path:
@@ -243,7 +229,9 @@ class SelfTest:
 
 
 def _back(value: Any) -> Any:
-    """Return a list of words as a tuple, one of numbers as a tensor, anything else as it is."""
+    """Return a table as errors, a list of words as a tuple, one of numbers as a tensor."""
+    if isinstance(value, dict):
+        return Errors(**{name: _back(part) for name, part in value.items()})
     if not isinstance(value, list):
         return value
     words = not value or isinstance(value[0], str)
@@ -261,21 +249,21 @@ def run_selftest(mds: Any, x: Tensor, posterior: Any = None, *, seed: int = 0) -
     With a `RobustPosterior` its parameters are compared too; the seed is that of contaminations and
     draws.
     """
-    fitted: Fitted = mds.fitted_
     generator = torch.Generator().manual_seed(seed)
-    cells = [_Cell.of(mds, posterior, pair, seed) for pair in _panel(x, generator)]
+    cells = [_cell(mds, *pair, posterior, seed) for pair in _panel(x, generator)]
     kinds = tuple(CONTAMINANTS)[: len(cells) // len(SHARES)]
     shape = len(kinds), len(SHARES)
 
-    def errors(name: str, names: Sequence[str]) -> Errors:
-        parts = ([getattr(cell, name)[i] for cell in cells] for i in range(3))
-        return Errors(tuple(names), *(torch.stack(part).view(*shape, -1) for part in parts))
+    def errors(part: str, names: Sequence[str]) -> Errors:
+        numbers = torch.stack([getattr(cell, part) for cell in cells], 1)
+        return Errors(tuple(names), *numbers.view(3, *shape, -1))
 
-    clean, level = _clean(mds, x)
-    notes = []
+    clean, level, efficiency = _clean(mds, x)
+    each = 1 + torch.stack([cell.squared for cell in cells])
+    spread = (each - each.nanmean(1, keepdim=True)).square().nanmean(1).sqrt()
+    failed, notes = each.isnan().sum(1), []
     if len(x) < FEWEST:
         notes.append(f"Only {len(x)} simulations were held out: these numbers are rough.")
-    failed = torch.tensor([int(cell.squared.isnan().sum()) for cell in cells]).view(shape)
     if failed.any():
         notes.append(f"The summary function failed on {int(failed.sum())} contaminated datasets.")
     names = [f"summary {j + 1}" for j in range(level.shape[1])]
@@ -285,86 +273,68 @@ def run_selftest(mds: Any, x: Tensor, posterior: Any = None, *, seed: int = 0) -
         SHARES,
         errors("summaries", names),
         errors("parameters", own) if own else None,
-        torch.tensor([cell.error for cell in cells]).view(shape),
+        (spread / (2 * each.nansum(1).sqrt())).view(shape),
         torch.tensor([cell.detected for cell in cells]).view(shape),
         clean,
         level,
-        _efficiency(fitted, x),
-        visible(fitted, x),
+        efficiency,
+        visible(mds.fitted_, x),
         min(DATASETS, len(x)),
-        failed,
+        failed.view(shape),
         tuple(notes),
     )
 
 
 def _panel(x: Tensor, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield clean and contaminated datasets of each kind and share; the last kind is of series."""
-    kinds = tuple(CONTAMINANTS)[: None if x[0, 0].numel() >= SERIES else -1]
-    for number, (kind, share) in enumerate((k, e) for k in kinds for e in SHARES):
-        yield _contaminated(x, kind, share, number, generator)
+    """Yield clean and contaminated datasets of each kind and share, others for each of these.
 
-
-def _contaminated(
-    x: Tensor, kind: str, share: float, number: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Return clean and contaminated datasets, others for each number of a cell.
-
-    Numbers that are whole, or never negative, or one of two, stay so.
+    The last kind is of series. Numbers that are whole, or never negative, or one of two, stay so.
     """
-    rows = (torch.arange(min(DATASETS, len(x))) + DATASETS * number) % len(x)
-    clean, whole = x[rows], x.flatten(2).double()
+    whole, num = x.flatten(2).double(), min(DATASETS, len(x))
     low, high = whole.amin((0, 1)), whole.amax((0, 1))
-    others = whole[(rows + 1 + torch.randint(len(x) - 1, rows.shape, generator=generator)) % len(x)]
-    data = _Data(whole[rows], others, high - low, generator)
-    wrong = CONTAMINANTS[kind](data)
-    wrong = torch.where(low >= 0, wrong.abs(), wrong)
     counts = (whole == whole.round()).all(0).all(0)
-    wrong = torch.where(counts, wrong.round(), wrong)
-    wrong = torch.where(counts & (high - low <= 1), wrong.clamp(low, high), wrong)
-    order = torch.rand(clean.shape[:2], generator=generator).argsort(1).to(x.device)
-    chosen = order < max(1, round(share * x.shape[1]))
-    made = torch.where(chosen[..., None], wrong, whole[rows]).to(x.dtype)
-    return clean, made.view_as(clean)
+    kinds = tuple(CONTAMINANTS.values())[: None if whole.shape[2] >= SERIES else -1]
+    for number, (kind, share) in enumerate(product(kinds, SHARES)):
+        rows = (torch.arange(num) + DATASETS * number) % len(x)
+        other = (rows + 1 + torch.randint(len(x) - 1, rows.shape, generator=generator)) % len(x)
+        own = whole[rows]
+        moments = own.mean(1, keepdim=True), own.std(1, keepdim=True)
+        wrong = kind(_Data(own, *moments, whole[other], high - low, generator))
+        wrong = torch.where(low >= 0, wrong.abs(), wrong)
+        wrong = torch.where(counts, wrong.round(), wrong)
+        wrong = torch.where(counts & (high - low <= 1), wrong.clamp(low, high), wrong)
+        order = torch.rand(own.shape[:2], generator=generator).argsort(1).to(x.device)
+        chosen = order < max(1, round(share * x.shape[1]))
+        made = torch.where(chosen[..., None], wrong, own).to(x.dtype)
+        yield x[rows], made.view(num, *x.shape[1:])
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """One kind at one share: (observed, adapted, coverage) `(d,)` each."""
+class _Cell(NamedTuple):
+    """One kind at one share: errors, observed and adapted, and coverage, `(3, d)`."""
 
-    summaries: tuple[Tensor, ...]
-    parameters: tuple[Tensor, ...]
+    summaries: Tensor
+    parameters: Tensor
     squared: Tensor  # errors of adapted summaries `(B,)`, in sampling variances; NaN where it fails
     detected: float
 
-    @property
-    def error(self) -> float:
-        """The standard error of the overall error of adapted summaries."""
-        each = 1 + self.squared[~self.squared.isnan()]
-        return float(each.std(unbiased=False) / (2 * each.sum().sqrt())) if len(each) else math.nan
 
-    @classmethod
-    def of(cls, mds: Any, posterior: Any, pair: tuple[Tensor, Tensor], seed: int) -> "_Cell":
-        """Adapt contaminated datasets and compare with the clean ones."""
-        clean, wrong = pair
-        fitted = mds.fitted_
-        function = Speaker(fitted.summarise, False).function
-        usable = torch.isfinite(function(wrong)).all(1)
-        squared = torch.full(usable.shape, math.nan, dtype=torch.float64, device=wrong.device)
-        if not usable.any():
-            dims = fitted.summarise.dim, posterior and posterior.num_parameters
-            s, theta = ((torch.full((d or 0,), math.nan).double(),) * 3 for d in dims)
-            return cls(s, theta, squared, math.nan)
-        clean, wrong = clean[usable], wrong[usable]
-        result = mds.adapt(wrong)
-        s = fitted.summarise(clean)
-        *summaries, squared[usable] = _compare(fitted, s.double(), result)
-        parameters = () if posterior is None else _query(posterior, s, result, seed)
-        detected = float(result.misspecified.double().mean())
-        return cls(tuple(summaries), parameters, squared, detected)
+def _cell(mds: Any, clean: Tensor, wrong: Tensor, posterior: Any = None, seed: int = 0) -> _Cell:
+    """Adapt contaminated datasets and compare with the clean ones."""
+    fitted: Fitted = mds.fitted_
+    usable = torch.isfinite(Speaker(fitted.summarise, False).function(wrong)).all(1)
+    squared = torch.full(usable.shape, math.nan, dtype=torch.float64, device=wrong.device)
+    if not usable.any():
+        dims = fitted.summarise.dim, posterior and posterior.num_parameters
+        s, theta = (squared.new_full((3, d or 0), math.nan) for d in dims)
+        return _Cell(s, theta, squared, math.nan)
+    s, result = fitted.summarise(clean[usable]), mds.adapt(wrong[usable])
+    summaries, squared[usable] = _compare(fitted, s.double(), result)
+    parameters = s[:0] if posterior is None else _query(posterior, s, result, seed)
+    return _Cell(summaries, parameters, squared, float(result.misspecified.double().mean()))
 
 
-def _compare(fitted: Fitted, s: Tensor, result: Adaptation) -> tuple[Tensor, ...]:
-    """Return errors and coverage of summaries `(d_s,)`, and each dataset's squared error `(B,)`."""
+def _compare(fitted: Fitted, s: Tensor, result: Adaptation) -> tuple[Tensor, Tensor]:
+    """Return errors and coverage of summaries `(3, d_s)`, and datasets' squared errors `(B,)`."""
     assert fitted.noise is not None
     V = fitted.noise.covariance(s).diagonal(dim1=1, dim2=2)
     V = torch.where(V > 0, V, fitted.noise.scale.square() * 1e-12)
@@ -372,11 +342,11 @@ def _compare(fitted: Fitted, s: Tensor, result: Adaptation) -> tuple[Tensor, ...
     ratio = [(1 + part.square().mean(0)).sqrt() for part in off]
     half = QUANTILE * (1 + result.excess.diagonal(dim1=1, dim2=2) / V).sqrt()
     inside = torch.special.ndtr(half - off[1]) - torch.special.ndtr(-half - off[1])
-    return (*ratio, inside.mean(0), off[1].square().mean(1))
+    return torch.stack([*ratio, inside.mean(0)]), off[1].square().mean(1)
 
 
-def _query(posterior: Any, s: Tensor, result: Adaptation, seed: int) -> tuple[Tensor, ...]:
-    """Return errors and coverage of a posterior's parameters."""
+def _query(posterior: Any, s: Tensor, result: Adaptation, seed: int) -> Tensor:
+    """Return errors and coverage of a posterior's parameters `(3, d_theta)`."""
     certain = type(posterior.conditions_of(result)).certain
     asked = [certain(s.float()), certain(result.s_obs.float()), posterior.conditions_of(result)]
     drawn = [posterior.queries.sample((DRAWS,), c, seed=seed).double() for c in asked]
@@ -384,32 +354,26 @@ def _query(posterior: Any, s: Tensor, result: Adaptation, seed: int) -> tuple[Te
     ratio = [(1 + ((d.mean(0) - mean) / scale).square().nanmean(0)).sqrt() for d in drawn[1:]]
     low, high = (drawn[2].quantile(q, 0) for q in (0.05, 0.95))
     inside = ((drawn[0][-1] >= low) & (drawn[0][-1] <= high)).double()
-    return (*ratio, inside.mean(0))
+    return torch.stack([*ratio, inside.mean(0)])
 
 
-def _clean(mds: Any, x: Tensor) -> tuple[float, Tensor]:
-    """Return what clean data lose, and how many are detected, by tenths of each summary."""
-    noise, found = mds.fitted_.noise, mds.detect(x)
+def _clean(mds: Any, x: Tensor) -> tuple[float, Tensor, Tensor]:
+    """Return what clean data lose, how many are detected, by tenths of each summary `(10, d_s)`.
+
+    And the share of each summary's information that survives its projection `(d_s,)`.
+    """
+    fitted, found = mds.fitted_, mds.detect(x)
     s, strange = found.s_obs.double(), found.misspecified
-    lost = torch.zeros_like(s[:, 0])
+    V, lost = fitted.noise.covariance(s).diagonal(dim1=1, dim2=2), torch.zeros_like(s[:, 0])
     if strange.any():
         off = mds.adapt(x[strange]).s_star.double() - s[strange]
-        V = noise.covariance(s[strange]).diagonal(dim1=1, dim2=2).clamp(min=1e-300)
-        lost[strange] = (off.square() / V).mean(1)
+        lost[strange] = (off.square() / V[strange].clamp(min=1e-300)).mean(1)
     tenth = (10 * s.argsort(0).argsort(0)).div(len(s), rounding_mode="floor")
     inside = [tenth == k for k in range(10)]
     level = [(strange[:, None] & one).sum(0) / one.sum(0).clamp(min=1) for one in inside]
-    return float((1 + lost.mean()).sqrt()), torch.stack(level).double()
-
-
-def _efficiency(fitted: Fitted, x: Tensor) -> Tensor:
-    """Return the share of each summary's information that survives its projection `(d_s,)`."""
-    assert fitted.noise is not None
-    assert fitted.procedure is not None
-    s = fitted.summarise(x).double()
-    V = fitted.noise.covariance(s).diagonal(dim1=1, dim2=2).mean(0)
-    E = fitted.procedure.projection.residual.square().mean(0)
-    return V / (V + E).clamp(min=1e-300)
+    mean, missed = V.mean(0), fitted.procedure.projection.residual.square().mean(0)
+    efficiency = mean / (mean + missed).clamp(min=1e-300)
+    return float((1 + lost.mean()).sqrt()), torch.stack(level).double(), efficiency
 
 
 # By what a simulator's own contaminations may be mended better, each one change from the default.
@@ -476,7 +440,7 @@ def choose_rules(mds: Any, relearn: Callable[..., Any] | None) -> tuple[Fitted, 
         trial.fitted_, generator = fits[name], torch.Generator().manual_seed(mds.seed + 1 + half)
         panel = _panel(spare[half::2], generator)
         few = slice(None, None, (4, 1)[half])  # a quarter of them is enough to pick
-        cells = (_Cell.of(trial, None, (clean[few], wrong[few]), 0) for clean, wrong in panel)
+        cells = (_cell(trial, clean[few], wrong[few]) for clean, wrong in panel)
         return torch.stack([cell.squared.cpu() for cell in cells])
 
     losses, cost = dict[str, float](), dict[str, float]()

@@ -11,39 +11,22 @@ A dataset that is not to be adapted keeps its summary. Of the others,
 The paper's preset sorts nothing and searches for every dataset that is to be adapted.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mindist.adaptation.influence import influence
 from mindist.adaptation.procedure import Examined, Procedure
-from mindist.adaptation.search import Problem, Search, View, search
+from mindist.adaptation.search import Problem, Search, search
 from mindist.adaptation.speaking import Speaker
-from mindist.features.embedding import Embedding
 from mindist.result import Adaptation, Detection, Status
-from mindist.summarise import Summariser
 
 OUTLIER = 0.5  # the score above which an observation is called an outlier
 
 
-class _Learned(Protocol):
-    """The part of `mindist.fitted.Fitted` that adapting needs."""
-
-    @property
-    def embedding(self) -> Embedding: ...
-    @property
-    def wide(self) -> View: ...
-    @property
-    def summarise(self) -> Summariser: ...
-    @property
-    def procedure(self) -> Procedure | None: ...
-    @property
-    def noise(self) -> Any: ...
-
-
 def adapt_block(
-    fitted: _Learned,
+    fitted: Any,
     options: Search,
     x: Tensor,
     detection: Detection,
@@ -56,8 +39,9 @@ def adapt_block(
 ) -> Adaptation:
     """Adapt the chosen datasets of a block, and judge the observations of all.
 
-    `found` is what sorting found of the chosen ones, None where nothing is sorted; `force` adapts
-    also where the summary has not moved; `seed` is that of perturbations of starts.
+    `fitted` is a `mindist.fitted.Fitted`, of a layer above this one; `found` what sorting found of
+    the chosen ones, None where nothing is sorted; `force` adapts also where the summary has not
+    moved; `seed` is that of perturbations of starts.
     """
     B, N = x.shape[:2]
     block = _Block(fitted, options, x, detection.s_obs, z_bar, seed)
@@ -99,7 +83,7 @@ class _Block:
     """Summaries, weights, spread and status of a block's datasets while it is decided."""
 
     def __init__(
-        self, fitted: _Learned, options: Search, x: Tensor, s_obs: Tensor, z_bar: Tensor, seed: int
+        self, fitted: Any, options: Search, x: Tensor, s_obs: Tensor, z_bar: Tensor, seed: int
     ) -> None:
         self.fitted, self.options, self.x, self.z_bar, self.seed = fitted, options, x, z_bar, seed
         self.s_obs, self.s = s_obs, s_obs.double().clone()
@@ -154,9 +138,9 @@ class _Block:
         reached = search(self.fitted.wide, self.options, problem, generator)
         self.before[rows], self.after[rows] = reached.objective_obs, reached.objective_star
         if self.options.divergence == "kl":  # squared distances, as for the others
-            at = (self.fitted.wide.decode(self.s_obs[rows]), reached.mu)
-            distances = ((mu - self.weighted[rows]).square().sum(1) for mu in at)
-            self.before[rows], self.after[rows] = distances
+            at = (self.s_obs[rows], reached.s_star)
+            mu = (self.fitted.wide.decode(s) - self.weighted[rows] for s in at)
+            self.before[rows], self.after[rows] = (part.square().sum(1) for part in mu)
         self.s[rows], self.searched[rows] = reached.s_star, True
         for row, status in zip(rows.tolist(), reached.status, strict=True):
             self.status[row] = status
@@ -187,6 +171,6 @@ class _Block:
 
     def _searched(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         view, options, target = self.fitted.wide, self.options, self.weighted[rows]
-        objective = view.objective(options, target, view.cloud(options, target))
+        objective = view.objective(options, target, view.bank.cloud(target))
         features = self.fitted.embedding(self.x[rows])
         return influence(objective, self.s[rows], features, self.weights[rows], view.bank.scale)

@@ -224,7 +224,7 @@ class SummaryNoise:
         """V(s), `(B, d_s, d_s)`, float64, of the simulations' number of observations."""
         most = min(MAX_NEIGHBOURS, max(LEAST_NEIGHBOURS, len(self.s) // 8), len(self.s))
         size = max(1, BLOCK_ELEMENTS // (most * self.deviation[0].numel()))
-        parts = [s.new_empty(0, s.shape[1], s.shape[1], dtype=torch.float64)]
+        parts = []
         for rows in s.double().split(size):
             near = torch.cdist(rows / self.scale, self.s / self.scale).topk(most, largest=False)
             deviation = self.deviation[near.indices].flatten(1, 2).double()

@@ -24,23 +24,19 @@ import torch
 from torch import Tensor
 
 from mindist.adaptation.search import EmbeddingDistance
+from mindist.solvers.newton import Quadratic, gauss_newton
 
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries
 
 
-def _jacobian(objective: EmbeddingDistance, s: Tensor) -> Tensor:
-    """Return J, `(B, d_s, K)`, the derivative of the decoder's embedding at `(B, d_s)`."""
-    return objective.decoder.basis_and_jacobian(s)[1].mT @ objective.decoder.weight
-
-
 def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
     """Return half the gradient of the objective, `(B, d_s)`, problem b at `s[b]`."""
-    residual = (objective.decoder(s) - objective.z_bar)[..., None]
-    value: Tensor = (_jacobian(objective, s) @ residual).squeeze(-1)
-    if objective.cloud is None:
-        return value
-    offset = objective.cloud.residual(s, torch.arange(len(s), device=s.device))[..., None]
-    return value + objective.stay * (objective.cloud.whitener.mT @ offset).squeeze(-1)
+    return _model(objective, s)[2]
+
+
+def _model(objective: EmbeddingDistance, s: Tensor) -> Quadratic:
+    """Return the objective, the matrix of Gauss and Newton, and half the gradient."""
+    return gauss_newton(*objective.residual(s, torch.arange(len(s), device=s.device)))
 
 
 def hessian(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
@@ -49,11 +45,7 @@ def hessian(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
     By central differences of the gradient. Where it is not positive definite, at a summary that is
     no minimum, the matrix of Gauss and Newton, which is.
     """
-    J = _jacobian(objective, s)
-    newton = J @ J.mT
-    if objective.cloud is not None:
-        newton = newton + objective.stay * objective.cloud.whitener.mT @ objective.cloud.whitener
-    columns = []
+    newton, columns = _model(objective, s)[1], []
     for j, step in enumerate((STEP * torch.where(scale > 0, scale, 1.0)).tolist()):
         move = torch.zeros_like(s)
         move[:, j] = step
@@ -74,7 +66,7 @@ def influence(
     The objective has the weighted embeddings as its target; `wide` are features `(B, N, K)` and
     `scale` the standard deviations of simulated summaries.
     """
-    J = _jacobian(objective, s).mT
+    J = (objective.decoder.basis_and_jacobian(s)[1].mT @ objective.decoder.weight).mT
     pull = (wide @ J.to(wide.dtype)).double() - objective.z_bar[:, None] @ J  # (B, N, d_s)
     value = solve(hessian(objective, s, scale), pull.mT).mT
     mean = weight.mean(1).clamp(min=torch.finfo(torch.float64).tiny)

@@ -68,33 +68,22 @@ class ReducedHead:
         return cls(left[:, :rank] * values[:rank], right[:rank].T)
 
 
+@dataclass
 class EmbeddingDistance:
-    """The squared distance of a decoder's embedding from observed ones, as least squares.
+    """The squared distance of a decoder's embedding from observed ones, as least squares."""
 
-    Arguments:
-        decoder: The fitted decoder.
-        z_bar: Observed mean embeddings `(B, K)`, float64.
-        cloud: Summaries to stay near, if any.
-        stay: The weight of the term that does so.
-        head: The decoder's last layer cut to its rank, if it is at hand.
-    """
+    decoder: Decoder  # the fitted decoder
+    z_bar: Tensor  # observed mean embeddings `(B, K)`, float64
+    cloud: Cloud | None = None  # summaries to stay near, if any
+    stay: float = 0.0  # the weight of the term that does so
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        z_bar: Tensor,
-        cloud: Cloud | None = None,
-        stay: float = 0.0,
-        head: ReducedHead | None = None,
-    ) -> None:
-        self.decoder, self.z_bar = decoder, z_bar
-        self.cloud, self.stay = (cloud, stay) if stay else (None, 0.0)
-        self._given_head = head
+    def __post_init__(self) -> None:
+        self.cloud = self.cloud if self.stay else None
 
     @cached_property
     def head(self) -> ReducedHead:
         """The decoder's last layer cut to its rank."""
-        return self._given_head or ReducedHead.of(self.decoder.weight)
+        return ReducedHead.of(self.decoder.weight)
 
     @cached_property
     def target(self) -> Tensor:
@@ -103,11 +92,7 @@ class EmbeddingDistance:
 
     def __call__(self, s: Tensor, problem: Tensor) -> Tensor:
         """Return the objective `(n,)` at summaries `(n, d_s)`, differentiable by autograd."""
-        return self.at(self.decoder(s), s, problem)
-
-    def at(self, mu: Tensor, s: Tensor, problem: Tensor) -> Tensor:
-        """Return the same where the decoder's embeddings at the summaries are known, `(n, K)`."""
-        distance = (mu - self.z_bar[problem]).square().sum(-1)
+        distance = (self.decoder(s) - self.z_bar[problem]).square().sum(-1)
         if self.cloud is None:
             return distance
         penalty: Tensor = self.cloud.residual(s, problem).square().sum(-1)
@@ -239,17 +224,12 @@ class View:
         """Return the mean embeddings `(B, K)` of summaries `(B, d_s)`, float64."""
         return self.decoder(s.double())
 
-    def cloud(self, options: Search, z_bar: Tensor) -> Cloud | None:
-        """Return the cloud of simulations with embeddings like `(B, K)`, if it matters."""
-        if not (options.stay and self.error > 0) and "cloud" not in options.starts:
-            return None
-        return self.bank.cloud(z_bar)
-
-    def objective(self, options: Search, z_bar: Tensor, cloud: Cloud | None) -> EmbeddingDistance:
+    def objective(self, options: Search, z_bar: Tensor, cloud: Cloud) -> EmbeddingDistance:
         """Return the objective of a search for embeddings `(B, K)` with these clouds."""
         stay = options.stay * max(self.error, 0.0)  # a perfect fit may have an error of -1e-17
-        head = self.head if options.least_squares else None
-        return EmbeddingDistance(self.decoder, z_bar, cloud, stay, head)
+        objective = EmbeddingDistance(self.decoder, z_bar, cloud, stay)
+        objective.head = self.head
+        return objective
 
 
 ADAM_STEP = 0.05  # in standard deviations of the simulated summaries
@@ -274,7 +254,6 @@ class Found:
     """Hold where the search of each dataset ended."""
 
     s_star: Tensor  # the best summaries `(B, d_s)`, float64, rounded as the observed ones are
-    mu: Tensor  # the decoder's embeddings there, `(B, K)`, float64
     objective_star: Tensor  # what was minimised, there, `(B,)`; never above `objective_obs`
     objective_obs: Tensor  # the same at the observed summaries, `(B,)`
     improved: Tensor  # whether the objective fell, `(B,)`
@@ -304,43 +283,32 @@ def search(
     least squares.
     """
     s_obs, z_bar = problem.s_obs.double(), problem.z_bar.double()
-    cloud = view.cloud(options, z_bar) if problem.cloud is None else problem.cloud
-    starts = starting_points(
-        options.starts, options.restarts, s_obs, z_bar, view.bank, generator, cloud
-    )
+    cloud = view.bank.cloud(z_bar) if problem.cloud is None else problem.cloud
+    start = options.starts, options.restarts
+    starts = starting_points(*start, s_obs, z_bar, view.bank, generator, cloud)
     num_starts = starts.shape[1]
     every = torch.arange(s_obs.shape[0], device=s_obs.device)
-    dataset = every.repeat_interleave(num_starts) if num_starts > 1 else every
+    dataset = every.repeat_interleave(num_starts)
     objective = _objective(view, options, problem.x, z_bar, cloud)
     how = starts.flatten(0, 1), dataset, generator, tolerance
     solution = _solve(view, options, objective, *how)
     # In the precision of the summaries: rounding may undo a tiny gain.
     value = solution.value.to(problem.s_obs.dtype).double()
     with torch.no_grad():
-        mu_obs, mu = view.decode(s_obs), view.decode(value)
-        if isinstance(objective, EmbeddingDistance):
-            at_start, reached = objective.at(mu_obs, s_obs, every), objective.at(mu, value, dataset)
-        else:
-            at_start, reached = objective(s_obs, every), objective(value, dataset)
-    row = every
-    if num_starts > 1:
-        best = reached.view(-1, num_starts).nan_to_num(torch.inf).argmin(1)
-        row = every * num_starts + best
-        value, mu, reached = value[row], mu[row], reached[row]
-    improved = reached < at_start
+        at_start, reached = objective(s_obs, every), objective(value, dataset)
+    best = reached.view(-1, num_starts).nan_to_num(torch.inf).argmin(1)
+    row = every * num_starts + best
+    improved = reached[row] < at_start
     return Found(
-        torch.where(improved[:, None], value, s_obs),
-        torch.where(improved[:, None], mu, mu_obs),
-        torch.where(improved, reached, at_start),
+        torch.where(improved[:, None], value[row], s_obs),
+        torch.where(improved, reached[row], at_start),
         at_start,
         improved,
         solution.status[row],
     )
 
 
-def _objective(
-    view: View, options: Search, x: Tensor, z_bar: Tensor, cloud: Cloud | None
-) -> Objective:
+def _objective(view: View, options: Search, x: Tensor, z_bar: Tensor, cloud: Cloud) -> Objective:
     if options.divergence == "mmd":
         return view.objective(options, z_bar, cloud)
     density = view.decoder
@@ -394,8 +362,6 @@ def _in_blocks(
     size = max(1, BLOCK_BYTES // (starts.shape[1] * sum(weight.shape) * 8))
     for block, owner in zip(starts.split(size), dataset.split(size), strict=True):
         parts.append(damped_newton(objective.model(owner), block, tolerance=tolerance))
-    if len(parts) == 1:
-        return parts[0]
     joined = (torch.cat([getattr(p, f) for p in parts]) for f in Solution.__dataclass_fields__)
     return Solution(*joined)
 

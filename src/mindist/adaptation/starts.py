@@ -54,10 +54,6 @@ class Cloud:
         inverse = torch.linalg.solve_triangular(factor, unit, upper=False)
         return cls(centre, inverse / scale)
 
-    def __getitem__(self, index: Tensor) -> "Cloud":
-        """Return the clouds of some datasets."""
-        return Cloud(self.centre[index], self.whitener[index])
-
     def residual(self, s: Tensor, problem: Tensor) -> Tensor:
         """Whitened offsets `(n, d_s)` of summaries from the clouds of the problems `(n,)`."""
         offset = (s - self.centre[problem])[..., None]
@@ -92,15 +88,14 @@ class Bank:
         half_norm = self.z_bar.square().sum(1) / 2
         rows = max(1, NEAREST_ELEMENTS // len(self.s))
         index = [(half_norm - z @ self.z_bar.T).argmin(1) for z in z_bar.float().split(rows)]
-        return self.s[torch.cat(index)] if index else self.s[:0]
+        return self.s[torch.cat(index)]
 
     def cloud(self, z_bar: Tensor) -> Cloud:
         """Return where datasets with embeddings similar to `(B, K)` have their summaries."""
         num, seen = min(NUM_NEIGHBOURS, len(self.s)), z_bar.float()
         rows = max(1, NEAREST_ELEMENTS // len(self.s))
         near = [(z @ self._directions.T).topk(num, dim=1).indices for z in seen.split(rows)]
-        index = torch.cat(near) if near else torch.empty(0, num, dtype=torch.long)
-        return Cloud.of(self.s[index], self.scale)
+        return Cloud.of(self.s[torch.cat(near)], self.scale)
 
     @cached_property
     def _directions(self) -> Tensor:
@@ -115,12 +110,12 @@ def starting_points(
     z_bar: Tensor,
     bank: Bank,
     generator: torch.Generator,
-    cloud: Cloud | None = None,
+    cloud: Cloud,
 ) -> Tensor:
     """Return all starts of all datasets in one batch, `(B, S, d_s)`, float64.
 
     They are names out of `NAMES`, or vectors `(d_s,)`; `restarts` perturbed copies of the first are
-    added, normal with the spread of the simulated summaries. The clouds may be known already.
+    added, normal with the spread of the simulated summaries.
     """
 
     def perturbed(base: Tensor) -> Tensor:
@@ -135,7 +130,7 @@ def starting_points(
         elif start == "nearest":
             points.append(bank.nearest(z_bar))
         elif start == "cloud":
-            points.append((cloud or bank.cloud(z_bar)).centre)
+            points.append(cloud.centre)
         elif start == "mean":
             points.append(bank.centre.expand_as(s_obs))
         elif start == "perturbed":

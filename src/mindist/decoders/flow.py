@@ -25,10 +25,9 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from mindist.decoders.mlp import HELD_OUT, train
+from mindist.decoders.mlp import HELD_OUT, jacobian, train
 from mindist.decoders.ridge import ROUNDING, Standardiser
 from mindist.features.kernel import FourierFeatures
-from mindist.protocols import FeatureMap
 from mindist.schema import UNSTORED, Record
 
 NUM_DRAWS = 512  # the squared error of mu(s) from its draws is below 1/512, calibrated as noise
@@ -82,7 +81,7 @@ class FlowDecoder:
         *,
         generator: torch.Generator,
         x: Tensor | None = None,
-        features: FeatureMap | None = None,
+        features: FourierFeatures | None = None,
     ) -> "FlowDecoder":
         """Fit to summaries `(M, d_s)` and observations `(M, n, *event)`."""
         if x is None or not isinstance(features, FourierFeatures):
@@ -180,12 +179,7 @@ class FlowDecoder:
 
     def basis_and_jacobian(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Return the decoded mean embedding `(B, K)` and its derivative `(B, K, d_s)`."""
-        # By reverse mode twice: splines have no forward mode.
-        columns = [
-            torch.autograd.functional.jvp(self, s.detach(), e.expand_as(s))[1]
-            for e in torch.eye(s.shape[1]).to(s)
-        ]
-        return self(s.detach()), torch.stack(columns, dim=-1)
+        return self(s.detach()), jacobian(self, s)
 
     @classmethod
     def restore(cls, record: Record, features: FourierFeatures) -> "FlowDecoder":

@@ -56,6 +56,14 @@ def train(
     return best
 
 
+def jacobian(function: Callable[[Tensor], Tensor], s: Tensor) -> Tensor:
+    """Return the derivative `(B, P, d)` of a function of rows `(B, d)` that gives rows `(B, P)`."""
+    # By reverse mode twice: splines have no forward mode.
+    units = torch.eye(s.shape[1]).to(s)
+    columns = [torch.autograd.functional.jvp(function, s.detach(), e.expand_as(s)) for e in units]
+    return torch.stack([slope for _, slope in columns], dim=-1)
+
+
 @dataclass(eq=False, repr=False)
 class MLPDecoder:
     """A multilayer perceptron from the standardised summary to the mean embedding.
@@ -119,18 +127,9 @@ class MLPDecoder:
             h = nn.functional.silu(h @ weight.to(s.dtype) + bias.to(s.dtype))
         return h
 
-    @torch.no_grad()
     def basis_and_jacobian(self, s: Tensor) -> tuple[Tensor, Tensor]:
         """Return the second hidden layer, `(B, width)`, and its derivative `(B, width, d_s)`."""
-        h = self.standardise(s)
-        jacobian = torch.diag_embed((1 / self.standardise.scale.to(s.dtype)).expand_as(s))
-        for weight, bias in ((self.weight0, self.bias0), (self.weight1, self.bias1)):
-            a = h @ weight.to(s.dtype) + bias.to(s.dtype)
-            gate = a.sigmoid()
-            h = a * gate
-            slope = gate * (1 + a * (1 - gate))
-            jacobian = slope[..., None] * (weight.T.to(s.dtype) @ jacobian)
-        return h, jacobian
+        return self.basis(s.detach()), jacobian(self.basis, s)
 
     def __call__(self, s: Tensor) -> Tensor:
         """Return decoded mean embeddings `(B, K)`, float64."""

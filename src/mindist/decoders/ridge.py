@@ -57,18 +57,13 @@ class Standardiser:
         return (values - self.centre.to(values.dtype)) / self.scale.to(values.dtype)
 
 
-# Rows whose products are summed in the precision of the targets, before float64 takes over: at 512
-# held-out errors on Gaussian, OUP, SIR and cryo-EM agree with those of float64 to 1e-4, relative.
-SINGLE_ROWS = 512
-
-
 @dataclass
 class Sums:
     """Sums over simulations, float64, of rows of a basis, of targets and of their products."""
 
     count: int
     h: Tensor  # rows (P,)
-    upper: Tensor  # their outer products (P, P): the diagonal and what is above it, half computed
+    gram: Tensor  # their outer products (P, P)
     z: Tensor  # targets (K,)
     cross: Tensor  # outer products of row and target (P, K)
     squared: Tensor  # squared lengths of the targets
@@ -80,28 +75,19 @@ class Sums:
         return cls(0, zeros(size), zeros(size, size), zeros(width), zeros(size, width), zeros(()))
 
     def add(self, h: Tensor, z: Tensor) -> "Sums":
-        """Add rows `(n, P)`, float64, with targets `(n, K)` of any precision; return self."""
-        half, size = h.shape[1] // 2, len(z) if z.dtype == torch.float64 else SINGLE_ROWS
-        left, right = h[:, :half], h[:, half:]
+        """Add rows `(n, P)` with targets `(n, K)`, both float64; return self."""
         self.count += len(h)
         self.h += h.sum(0)
-        self.upper[:half, :half].addmm_(left.T, left)
-        self.upper[:half, half:].addmm_(left.T, right)
-        self.upper[half:, half:].addmm_(right.T, right)
-        for rows, targets in zip(h.to(z.dtype).split(size), z.split(size), strict=True):
-            self.z += targets.sum(0)
-            self.cross += rows.T @ targets
-            self.squared += targets.square().sum()
+        self.gram.addmm_(h.T, h)
+        self.z += z.sum(0)
+        self.cross.addmm_(h.T, z)
+        self.squared += z.square().sum()
         return self
-
-    def full(self) -> Tensor:
-        """Return the sum of outer products of rows `(P, P)`, both triangles."""
-        return self.upper.triu() + self.upper.triu(1).T
 
     def centred(self) -> tuple[Tensor, Tensor]:
         """Return the products of rows `(P, P)`, and of rows and targets `(P, K)`, about means."""
         mean = self.h / self.count
-        return self.full() - torch.outer(self.h, mean), self.cross - torch.outer(mean, self.z)
+        return self.gram - torch.outer(self.h, mean), self.cross - torch.outer(mean, self.z)
 
     def __add__(self, other: "Sums") -> "Sums":
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
@@ -113,7 +99,7 @@ def held_out_errors(train: Sums, test: Sums, ridges: Sequence[float]) -> dict[fl
     gram, cross = train.centred()
     values, vectors = torch.linalg.eigh(gram)
     rotated = vectors.T @ cross
-    quadratic = (vectors.T @ test.full() @ vectors) * (rotated @ rotated.T)
+    quadratic = (vectors.T @ test.gram @ vectors) * (rotated @ rotated.T)
     linear = (rotated * (vectors.T @ test.cross)).sum(1)
     train_h, test_h, errors = vectors.T @ train.h, vectors.T @ test.h, {}
     for ridge in ridges:
@@ -133,10 +119,9 @@ LENGTH_SCALES = (0.125, 0.25, 0.5, 1.0, 2.0)
 # of the simulations, fail at rare summaries: down to 1e-11 the mean error over eight fits to the
 # OUP is 19% larger in the wide kernel and 73% in the local one; on SIR and Gaussian it is the same.
 RIDGES = tuple(10.0**power for power in range(-9, -1))
-# Enough to rank length-scales: on two kernels of Gaussian, OUP and SIR, four fits each, the choice
-# costs at most 2% of the error that it has on 5,000 rows with all targets (once, on the OUP); with
-# 3,000 rows the OUP's local decoder is twice as bad on average over eight fits.
-SELECTION_ROWS, SELECTION_TARGETS, SELECTION_HELD_OUT = 4_000, 64, 0.25
+# Enough to rank length-scales: with 3,000 rows the OUP's local decoder is twice as bad on average
+# over eight fits.
+SELECTION_ROWS, SELECTION_HELD_OUT = 4_000, 0.25
 HELD_OUT = 0.1
 BLOCK_ROWS = 1_024
 
@@ -193,7 +178,7 @@ class RidgeDecoder:
         order = torch.randperm(len(s), generator=generator).to(s.device)
         self.standardise, self.phase = Standardiser.of(s), 2 * math.pi * phase
         chosen, errors = order[:SELECTION_ROWS], {}
-        rows, column = s[chosen].double(), _projected(z_bar[chosen]).double()
+        rows, column = s[chosen].double(), z_bar[chosen].double()
         num = max(1, round(SELECTION_HELD_OUT * len(chosen)))
         empty = partial(Sums.empty, size, device=s.device)
         for length_scale in self.length_scales:
@@ -207,26 +192,22 @@ class RidgeDecoder:
         self.length_scale = min(errors, key=lambda key: errors[key])
         self.frequency = normal / (self.length_scale * math.sqrt(dim))
         first = order[:BLOCK_ROWS]
-        # Sums about an origin near the means have small rounding errors. That of the targets is
-        # rounded, so that it is subtracted alike in every precision.
-        origin = z_bar[first].mean(0, dtype=torch.float64).to(z_bar.dtype).double()
-        self._origin = self.basis(s[first].double()).mean(0), origin
+        # Sums about an origin near the means have small rounding errors.
+        self._origin = self.basis(s[first].double()).mean(0), z_bar[first].double().mean(0)
         self._train, self._test = empty(z_bar.shape[1]), empty(z_bar.shape[1])
         held_out = max(1, round(HELD_OUT * len(s)))
-        for index in order[:held_out].split(BLOCK_ROWS):
-            self._add(self._test, s[index], z_bar[index].double())
-        for index in order[held_out:].split(BLOCK_ROWS):
-            self._add(self._train, s[index], z_bar[index])
+        self._add(self._test, s[order[:held_out]], z_bar[order[:held_out]])
+        self._add(self._train, s[order[held_out:]], z_bar[order[held_out:]])
         return self
 
     def add(self, s: Tensor, z_bar: Tensor) -> None:
         """Add further simulations, `(n, d_s)` and `(n, K)`, to a fit that has begun."""
-        for rows, targets in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
-            self._add(self._train, rows, targets)
+        self._add(self._train, s, z_bar)
 
     def _add(self, sums: Sums, s: Tensor, z_bar: Tensor) -> None:
         h, z = self._origin
-        sums.add(self.basis(s.double()) - h, z_bar - z.to(z_bar.dtype))
+        for rows, targets in zip(s.split(BLOCK_ROWS), z_bar.split(BLOCK_ROWS), strict=True):
+            sums.add(self.basis(rows.double()) - h, targets.double() - z)
 
     def finish(self) -> "RidgeDecoder":
         """Choose the ridge, and solve for the weights with all simulations that were added."""
@@ -277,13 +258,3 @@ class RidgeDecoder:
             leverage = 1 / self._count + u.square().sum(-1, keepdim=True)
             part.addmm_(u, coefficients, alpha=-1).div_(1 - leverage)
         return residual
-
-
-def _projected(z_bar: Tensor) -> Tensor:
-    """A random projection `(M, 64)` of targets `(M, K)`, which keeps squared lengths on average."""
-    width = z_bar.shape[1]
-    if width <= SELECTION_TARGETS:
-        return z_bar
-    fixed = torch.Generator().manual_seed(0)
-    normal = torch.randn(width, SELECTION_TARGETS, generator=fixed, dtype=torch.float64)
-    return z_bar @ (normal / math.sqrt(SELECTION_TARGETS)).to(z_bar)

@@ -32,19 +32,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mindist import checks
-from mindist.threads import each_in_a_thread
 
 BLOCK_VALUES = 2**22  # kernel values computed at once: 32 MB in float64
 LOST = 1e-10  # the largest error of a squared distance by products, in units of the bandwidth's
 # 2,000 pooled observations give 2e6 pairs: the relative error of the median is about
 # 1/sqrt(2000), 2%, and the distances take 16 MB.
 MAX_OBSERVATIONS = 2_000
-CANCELLED = 1e-6  # of the largest squared distance: a product still has 10 digits of the others
 LEAST = 1e-100  # a bandwidth whose square and inverse square are numbers
 RULES = "a positive number, 'median', or a multiple such as '0.5 median'"
 
@@ -140,12 +137,7 @@ def median_distance(x: Tensor, generator: torch.Generator) -> float:
     chosen = torch.randperm(len(pooled), generator=generator)[:MAX_OBSERVATIONS].to(x.device)
     points = pooled[chosen].double()
     unit = power_of_two(float(points.abs().median()))  # squares are then numbers
-    points /= unit
-    squared = squared_distances(points, points, unit=math.inf)
-    median = squared[torch.ones_like(squared, dtype=torch.bool).triu(1)].median().sqrt()
-    if not median.square() > CANCELLED * squared.max():
-        median = torch.nn.functional.pdist(points).median()
-    return unit * float(median)
+    return unit * float(torch.nn.functional.pdist(points / unit).median())
 
 
 def power_of_two(size: float) -> float:
@@ -195,14 +187,7 @@ def parse_bandwidth(rule: float | str) -> float:
     return checked_bandwidth(value)
 
 
-# Bytes of phases computed at once: their cosines and sines are taken before they leave the cache.
-# Time of the mean at D = 2, K = 512, relative to the bare multiply and cosine, on one thread:
-# 1.5 in blocks of 2^19 bytes, 1.16 to 1.18 of 2^20, 1.08 to 1.18 of 2^21.
-BLOCK_BYTES = 2**21
-# Products of at most 7 terms are twice as fast in NumPy as in torch, but BLAS starts threads of its
-# own, beside ours, for more multiplications than these.
-THIN, SERIAL = range(2, 8), 2**18
-
+BLOCK_BYTES = 2**21  # of phases computed at once, so that they stay in the cache
 # The largest dimension of a Sobol sequence. Orthogonal frequencies are better from 16 on
 # (docs/method.md, "Features"); the results in docs/results have Sobol sequences up to here.
 SOBOL_DIMENSIONS = 64
@@ -259,76 +244,30 @@ class FourierFeatures:
         return 2 * self.weight.shape[1]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return features `(..., K)` of observations `(..., *event)`; faster without gradients."""
+        """Return features `(..., K)` of observations `(..., *event)`."""
         batch_shape = x.shape[: x.dim() - len(self.event_shape)]
-        rows = x.reshape(batch_shape.numel(), len(self.weight))
-        weight = self.weight.to(x.dtype)
-        if torch.is_grad_enabled():
-            phase = rows @ weight
-            features = torch.cat([phase.cos(), phase.sin()], dim=1) * self.scale
-        else:
-            features = x.new_empty(len(rows), self.num_features)
-            size = self._block_rows(x)
-            phase = x.new_empty(min(size, len(rows)), weight.shape[1])
-            for block, out in zip(rows.split(size), features.split(size), strict=True):
-                _waves(block, weight, phase, *out.chunk(2, dim=1))
-            features.mul_(self.scale)
-        return features.reshape(*batch_shape, self.num_features)
+        phase = x.reshape(*batch_shape, len(self.weight)) @ self.weight.to(x.dtype)
+        return torch.cat([phase.cos(), phase.sin()], dim=-1) * self.scale
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
         """Return mean embeddings `(B, K)` of datasets `(B, N, *event)`.
 
-        Beyond input and output this takes a few MB for each of torch's threads.
+        Beyond input and output this takes a few MB.
         """
-        (num, num_obs), weight = x.shape[:2], self.weight.to(x.dtype)
-        half, rows = weight.shape[1], self._block_rows(x)
-        parts = max(1, -(-num_obs // rows))  # of each dataset
-        length = -(-num_obs // parts)  # observations of a part
-        group = max(1, rows // max(1, num_obs))  # whole datasets at a time
-        sums = x.new_empty(num, parts, 2, half)
-        blocks = [(b, part) for b in range(0, num, group) for part in range(parts)]
-        threads = min(torch.get_num_threads(), len(blocks))
-        room = x.new_empty(threads, 2, min(group, num) * length, half)
-
-        def add_up(worker: int) -> None:
-            for b, part in blocks[worker::threads]:
-                block = x[b : b + group, part * length : (part + 1) * length]
-                data = block.reshape(block.shape[0] * block.shape[1], len(weight))
-                both = room[worker, :, : len(data)]
-                _waves(data, weight, both[1], *both)  # the sines take the place of the phases
-                out = sums[b : b + group, part].transpose(0, 1)
-                torch.sum(both.view(2, *block.shape[:2], half), 2, out=out)
-                out.mul_(self.scale / max(1, num_obs))
-
-        each_in_a_thread(add_up, range(threads))
-        return (sums[:, 0] if parts == 1 else sums.sum(1)).flatten(1)
+        rows = max(1, BLOCK_BYTES // max(1, self.weight.shape[1] * x.element_size()))
+        z_bar, num_obs = x.new_empty(len(x), self.num_features), max(1, x.shape[1])
+        group = max(1, rows // num_obs)  # whole datasets at a time
+        for datasets, out in zip(x.split(group), z_bar.split(group), strict=True):
+            parts = datasets.split(rows, dim=1)
+            sums = [self(part).sum(1, dtype=torch.float64) for part in parts]
+            out.copy_(torch.stack(sums).sum(0) / num_obs)
+        return z_bar
 
     @property
     def scale(self) -> float:
         """The largest value of a feature."""
         return math.sqrt(2 / self.num_features)
-
-    def _block_rows(self, x: Tensor) -> int:
-        return max(1, BLOCK_BYTES // max(1, self.weight.shape[1] * x.element_size()))
-
-
-def _waves(rows: Tensor, weight: Tensor, phase: Tensor, cosine: Tensor, sine: Tensor) -> None:
-    """Write cosines and sines of `(n, D)` times `(D, H)`; the sines may replace the phases."""
-    phase = phase[: len(rows)]
-    single = phase.dtype == torch.float32 and phase.device.type == "cpu"
-    if single and len(weight) in THIN:
-        size = max(1, SERIAL // weight.numel())
-        for few, out in zip(rows.split(size), phase.split(size), strict=True):
-            np.matmul(few.numpy(), weight.numpy(), out=out.numpy())
-    else:
-        torch.mm(rows, weight, out=phase)
-    if single:  # NumPy's float32 cosine takes .5 ns, torch's 1.3 ns; in float64 torch's is faster
-        np.cos(phase.numpy(), out=cosine.numpy())
-        np.sin(phase.numpy(), out=sine.numpy())
-    else:
-        torch.cos(phase, out=cosine)
-        torch.sin(phase, out=sine)
 
 
 def _sobol_normal(dim: int, num: int, generator: torch.Generator) -> Tensor:

@@ -30,7 +30,7 @@ from tqdm.auto import tqdm
 from mindist import checks
 from mindist.features.embedding import Embedding, first_difference
 from mindist.features.representation import Encoded
-from mindist.protocols import StoredChunk, StoredSimulations
+from mindist.protocols import StoredSimulations
 from mindist.schema import Record, moved
 from mindist.storage import damaged
 from mindist.summarise import Summariser
@@ -248,7 +248,7 @@ class SimulationBankSource(Source):
             raise damaged(record.file, f"it is not for observations of shape {event}")
         return own, first_difference(own.state(), chosen.state())
 
-    def _stored(self, chunk: StoredChunk, embedding: Embedding) -> Tensor:
+    def _stored(self, chunk: Any, embedding: Embedding) -> Tensor:
         """Return stored embeddings; in the first edition's banks a second kernel's follow."""
         return self._tensor(chunk.z_bar, "z_bar")[:, : embedding.num_features]
 

@@ -180,22 +180,17 @@ SIR with stochastic reproduction number
         noise, recovery = self.volatility * (dt * gamma).sqrt(), gamma * dt
         I = torch.empty(self.num_days, len(beta))  # noqa: E741
         I[0] = INFECTED
-        S, b = torch.full_like(beta, 1 - INFECTED), beta.clone()
-        new, shock, root = (torch.empty_like(b) for _ in range(3))
+        S, b = torch.full_like(beta, 1 - INFECTED), beta
         for today, tomorrow in pairwise(I):
             tomorrow.copy_(today)
             for _ in range(self.steps_per_day):
-                torch.mul(b, S, out=new)
-                new.mul_(tomorrow).mul_(dt)
-                S.sub_(new)
+                new = b * S * tomorrow * dt
+                S -= new
                 tomorrow.addcmul_(tomorrow, recovery, value=-1).add_(new)
-                shock.normal_(generator=generator).mul_(noise)
+                shock = noise * torch.randn(len(b), generator=generator)
                 # sqrt|b| as |b| / sqrt|b|: torch's sqrt hands even short vectors to MKL's threads,
                 # which is 100 times slower where the other cores are busy.
-                torch.abs(b, out=new)
-                torch.add(new, TINY, out=root).rsqrt_()
-                shock.mul_(new).mul_(root)
-                b.mul_(decay).add_(drift).add_(shock)
+                b = b * decay + drift + shock * b.abs() * (b.abs() + TINY).rsqrt()
         return I
 
     @staticmethod
