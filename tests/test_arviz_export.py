@@ -13,7 +13,7 @@ az = pytest.importorskip("arviz")
 plt.switch_backend("Agg")
 
 NAMES = ["growth", "decay"]
-OLD = hasattr(az, "InferenceData")  # ArviZ 0.23; ArviZ 1 has trees of xarray
+OLD = "InferenceData" in vars(az)  # ArviZ 0.23; ArviZ 1 has trees of xarray
 GROUPS = {"posterior", "sample_stats", "posterior_predictive", "observed_data", "constant_data"}
 
 
@@ -79,10 +79,11 @@ def test_a_simulator_of_one_theta_and_a_seed(robust, x_bad):
 
 def test_before_and_after(robust, x_bad, data):
     before = robust.to_arviz(x_bad, 400, names=NAMES, at="observed", seed=1)
-    plain = exact_means = before.posterior.to_array().mean(("chain", "draw")).values
-    adapted = data.posterior.to_array().mean(("chain", "draw")).values
+    plain, adapted = (
+        np.array([float(made.posterior[name].mean()) for name in NAMES]) for made in (before, data)
+    )
     assert np.abs(plain - robust.adapt(x_bad).s_obs.numpy()).max() < 0.1
-    assert np.abs(adapted).max() < 0.5 < exact_means.min()  # the truth is (0, 0)
+    assert np.abs(adapted).max() < 0.5 < plain.min()  # the truth is (0, 0)
     assert before.posterior.attrs["queried_at"] == "observed summaries"
 
 

@@ -79,7 +79,7 @@ def export(
     for name, values in groups.items():
         plain = xarray.Dataset(values, attrs=about)
         sets[name] = plain.assign_coords({d: range(n) for d, n in plain.sizes.items()})
-    old = getattr(arviz, "InferenceData", None)
+    old = vars(arviz).get("InferenceData")  # ArviZ 1 warns where it is asked for as an attribute
     return old(**sets) if old else xarray.DataTree.from_dict(sets)
 
 
