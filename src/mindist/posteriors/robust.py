@@ -13,11 +13,8 @@ credible intervals keep their level:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,17 +22,16 @@ from mindist import checks
 from mindist.adaptation import NUM_POINTS, Adaptation, SummaryNoise, spread
 from mindist.entrywise import Entrywise
 from mindist.minimum_distance import MinimumDistance
+from mindist.posteriors.arviz_export import export
 from mindist.posteriors.backend import find_backend, kind
 from mindist.posteriors.queries import CAPACITY, Conditions, Queries, Recent, digest
 from mindist.posteriors.truncation import Budget
 from mindist.protocols import Array
 from mindist.result import Completion
-from mindist.simulation.calls import predict_data
 
 # Ten times as patient as sbi's own warning about low acceptance (1%). A posterior that loses 99.9%
 # of its mass outside the prior describes nothing any more.
 MAX_DRAWS_PER_SAMPLE = 1000
-VECTOR_FACTS = ("outlier_score", "outliers", "missing", "predicted", "spread")
 MAX_BYTES = 2**26  # of remembered adaptations: some numbers for each observation
 
 
@@ -297,13 +293,14 @@ class RobustPosterior:
         at: str = "adapted",
         seed: int | None = None,
     ) -> Any:
-        """Return samples and all that belongs to them as `arviz.InferenceData`.
+        """Return samples and all that belongs to them as ArviZ data.
 
-        `to_arviz(x).to_netcdf("posterior.nc")` saves them. Needs the `arviz` extra. The groups are
-        ArviZ's own: `posterior`, the parameters by name; `sample_stats`, with `lp` where the
-        posterior has log-probabilities; `observed_data` and, with a simulator,
-        `posterior_predictive`, with `x`; `constant_data`, the summaries before and after and what
-        was found about each observation. A batch of datasets has one more axis, `dataset`.
+        That is an `InferenceData` with ArviZ 0.23, an `xarray.DataTree` with ArviZ 1 (extra
+        `arviz`); `to_arviz(x).to_netcdf("posterior.nc")` saves it. The groups are ArviZ's own:
+        `posterior`, the parameters by name; `sample_stats`, with `lp` where the posterior has
+        log-probabilities; `observed_data` and, with a simulator, `posterior_predictive`, with `x`;
+        `constant_data`, the summaries before and after and what was found about each observation.
+        A batch of datasets has one more axis, `dataset`.
 
         Arguments:
             x: One dataset `(N, *event)` or a batch `(B, N, *event)`; by default `default_x`.
@@ -313,58 +310,7 @@ class RobustPosterior:
             at: `"observed"` asks at the summaries as observed, not as adapted.
             seed: Of all draws.
         """
-        arviz, xarray = (checks.need("ArviZ data", "arviz", name) for name in ("arviz", "xarray"))
-        num = self.num_parameters
-        checks.positive(num_samples, "num_samples")
-        checks.choice(at, ("adapted", "observed"), "at")
-        own = self.parameter_names if names is None else names
-        own = [f"theta_{i}" for i in range(num)] if own is None else list(own)
-        if isinstance(names, str) or len(own) != num or len(set(own)) != num:
-            said = f"{num} different names, one for each parameter"
-            raise checks.wrong("names", said, repr(names))
-        result, conditions = self.adapt(x), self.conditions(x)
-        vectors = isinstance(result, Completion)
-        if at == "observed":
-            s_obs = (result.x_obs if vectors else result.s_obs).reshape(len(conditions), -1)
-            conditions = Conditions.certain(s_obs.to(conditions.s))
-        theta = self.queries.sample((num_samples,), conditions, seed=seed)
-        data = self._observed(x)
-        first = ("dataset",) if result.batched else ()
-        own_axes = () if vectors else ("observation",)
-        events = range(data.dim() - len(first) - len(own_axes))
-        axes = (*first, *own_axes, *(f"event_{i}" for i in events))
-        dims = dict.fromkeys(("p_value", "misspecified", "adapted"), first)
-        if vectors:
-            dims |= dict.fromkeys(VECTOR_FACTS, axes)
-        else:
-            dims |= dict.fromkeys(("s_obs", "s_star"), (*first, "summary")) | {"epsilon": first}
-            dims |= dict.fromkeys(("weights", "outlier_score", "outliers"), (*first, "observation"))
-        groups: dict[str, dict[str, Any]] = {
-            "posterior": {name: _draws(theta[..., i], first) for i, name in enumerate(own)},
-            "observed_data": {"x": (axes, np.asarray(data.cpu()))},
-            "constant_data": {
-                k: (d, np.asarray(getattr(result, k).cpu())) for k, d in dims.items()
-            },
-        }
-        with suppress(NotImplementedError), torch.no_grad():  # some can only be sampled
-            groups["sample_stats"] = {"lp": _draws(self.queries.log_prob(theta, conditions), first)}
-        if simulator is not None:
-            seed = int(torch.randint(2**31, ())) if seed is None else seed
-            shape = tuple(data.shape[len(first) :])
-            predicted, error = predict_data(simulator, theta.flatten(0, 1), shape, seed)
-            if error:
-                said = "a dataset as observed for each parameter vector drawn from the posterior"
-                raise checks.wrong("simulator", said, f"this: {error}")
-            predicted = predicted.reshape(*theta.shape[:2], *shape)
-            groups["posterior_predictive"] = {"x": _draws(predicted, axes)}
-        about = {"inference_library": "mindist", "inference_library_version": version("mindist")}
-        asked = "completed vectors" if vectors else "minimum-distance summaries"
-        about["queried_at"] = asked if at == "adapted" else "observed summaries"
-        sets = {}
-        for name, values in groups.items():
-            plain = xarray.Dataset(values, attrs=about)
-            sets[name] = plain.assign_coords({d: range(n) for d, n in plain.sizes.items()})
-        return arviz.InferenceData(**sets)
+        return export(self, self._observed(x), num_samples, names, simulator, at, seed)
 
     def to(self, device: str | torch.device) -> "RobustPosterior":
         """Move the posterior, the estimator and the default dataset to a device; return self."""
@@ -418,12 +364,6 @@ class RobustPosterior:
         if theta.dim() == 0 or theta.shape[-1] != self.num_parameters:
             raise checks.wrong("theta", f"shape (*, {self.num_parameters})", tuple(theta.shape))
         return theta
-
-
-def _draws(values: Tensor, dims: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
-    """Turn `(S, B, ...)` into one chain `(1, S, [B,] ...)`, where only a batch has the axis B."""
-    values = values if dims[:1] == ("dataset",) else values[:, 0]
-    return ("chain", "draw", *dims), np.asarray(values.detach().cpu())[None]
 
 
 def example_summary(mds: Any) -> Tensor | None:
