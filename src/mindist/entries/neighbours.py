@@ -73,8 +73,8 @@ class Bank:
         """
         D = y.shape[1]
         z, step = self.z[: max(64, min(len(self.cells), START_NUMBERS // D))], -(-D // 256)
-        size = (TRIMMED * observed.sum(1)).ceil().long().clamp(min=1)
-        few = (TRIMMED * observed[:, ::step].sum(1)).ceil().long().clamp(min=1)
+        size = (TRIMMED * observed.sum(1)).long().clamp(min=1)
+        few = (TRIMMED * observed[:, ::step].sum(1)).long().clamp(min=1)
         y, starts = self.clipped(y), []
         for rows in torch.arange(len(y)).split(max(1, BLOCK // z.numel() // 4)):
             off = (y[rows, None] - z).square().masked_fill_(~observed[rows, None], torch.inf)
