@@ -166,7 +166,7 @@ def projections(view: View, z_bar: Tensor, options: Search) -> Tensor:
     z_bar, cloud = z_bar.double(), view.bank.cloud(z_bar)
     if isinstance(view.decoder, DensityDecoder):  # a search through draws would take minutes
         return torch.stack([cloud.centre, cloud.centre], 1)
-    if not options.least_squares:
+    if options.solver != "levenberg-marquardt":
         options = Search()
     # The squared distance does not look at the datasets; the summaries stand in their place.
     problem = Problem(cloud.centre, cloud.centre, z_bar, cloud)

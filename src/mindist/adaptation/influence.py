@@ -29,13 +29,8 @@ from mindist.solvers.newton import Quadratic, gauss_newton
 STEP = 1e-4  # of the finite differences, in standard deviations of the simulated summaries
 
 
-def gradient(objective: EmbeddingDistance, s: Tensor) -> Tensor:
-    """Return half the gradient of the objective, `(B, d_s)`, problem b at `s[b]`."""
-    return _model(objective, s)[2]
-
-
-def _model(objective: EmbeddingDistance, s: Tensor) -> Quadratic:
-    """Return the objective, the matrix of Gauss and Newton, and half the gradient."""
+def model_at(objective: EmbeddingDistance, s: Tensor) -> Quadratic:
+    """Return the objective, the matrix of Gauss and Newton, and half the gradient at `(B, d_s)`."""
     return gauss_newton(*objective.residual(s, torch.arange(len(s), device=s.device)))
 
 
@@ -45,11 +40,11 @@ def hessian(objective: EmbeddingDistance, s: Tensor, scale: Tensor) -> Tensor:
     By central differences of the gradient. Where it is not positive definite, at a summary that is
     no minimum, the matrix of Gauss and Newton, which is.
     """
-    newton, columns = _model(objective, s)[1], []
+    newton, columns = model_at(objective, s)[1], []
     for j, step in enumerate((STEP * torch.where(scale > 0, scale, 1.0)).tolist()):
         move = torch.zeros_like(s)
         move[:, j] = step
-        change = gradient(objective, s + move) - gradient(objective, s - move)
+        change = model_at(objective, s + move)[2] - model_at(objective, s - move)[2]
         columns.append(change / (2 * step))
     exact = torch.stack(columns, dim=2)
     exact = (exact + exact.mT) / 2

@@ -181,11 +181,6 @@ class Search:
                 "'lbfgs' or 'gradient-descent', got 'levenberg-marquardt'."
             )
 
-    @property
-    def least_squares(self) -> bool:
-        """Return whether a sum of squares is minimised as such."""
-        return self.solver == "levenberg-marquardt"
-
 
 def _frozen(starts: Any) -> tuple[Start, ...]:
     """Return names and vectors, as tuples."""
@@ -193,10 +188,8 @@ def _frozen(starts: Any) -> tuple[Start, ...]:
         given = [starts] if isinstance(starts, str) else list(starts)
         found = [start if isinstance(start, str) else tuple(start) for start in given]
     except TypeError:
-        raise TypeError(
-            f"starts: expected names out of {', '.join(NAMES)}, or vectors of length d_s, got "
-            f"{starts!r}."
-        ) from None
+        said = f"names out of {', '.join(NAMES)}, or vectors of length d_s"
+        raise checks.wrong("starts", said, repr(starts), kind=TypeError) from None
     numbers = "names or vectors of numbers, one for each summary"
     return tuple(
         checks.choice(start, NAMES, "starts")
@@ -338,7 +331,7 @@ def _solve(
     def of_start(s: Tensor, problem: Tensor) -> Tensor:
         return objective(s, dataset[problem])
 
-    if squares is not None and options.least_squares:
+    if squares is not None and options.solver == "levenberg-marquardt":
         return _in_blocks(squares, starts, dataset, tolerance)
     if options.solver == "lbfgs":
         return lbfgs(of_start, starts)

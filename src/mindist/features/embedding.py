@@ -55,11 +55,8 @@ class Embedding:
 
         Beyond input and output memory holds `CHUNK_BYTES` of data, represented, and a few MB.
         """
-        z_bar = x.new_empty(len(x), self.num_features)
-        size = max(1, CHUNK_BYTES // max(1, x[:1].nbytes))
-        for block, result in zip(x.split(size), z_bar.split(size), strict=True):
-            result.copy_(self.features.mean(self._event(self.represent(block))))
-        return z_bar
+        blocks = x.split(max(1, CHUNK_BYTES // max(1, x[:1].nbytes)))
+        return torch.cat([self.features.mean(self._event(self.represent(b))) for b in blocks])
 
     def _event(self, seen: Tensor) -> Tensor:
         return seen.reshape(*seen.shape[:-1], *self.features.event_shape)

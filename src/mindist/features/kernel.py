@@ -187,7 +187,7 @@ def parse_bandwidth(rule: float | str) -> float:
     return checked_bandwidth(value)
 
 
-BLOCK_BYTES = 2**21  # of phases computed at once, so that they stay in the cache
+BLOCK_BYTES = 2**20  # of phases computed at once, so that they stay in the cache
 # The largest dimension of a Sobol sequence. Orthogonal frequencies are better from 16 on
 # (docs/method.md, "Features"); the results in docs/results have Sobol sequences up to here.
 SOBOL_DIMENSIONS = 64
@@ -245,9 +245,12 @@ class FourierFeatures:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return features `(..., K)` of observations `(..., *event)`."""
-        batch_shape = x.shape[: x.dim() - len(self.event_shape)]
-        phase = x.reshape(*batch_shape, len(self.weight)) @ self.weight.to(x.dtype)
+        phase = self._phase(x)
         return torch.cat([phase.cos(), phase.sin()], dim=-1) * self.scale
+
+    def _phase(self, x: Tensor) -> Tensor:
+        batch_shape = x.shape[: x.dim() - len(self.event_shape)]
+        return x.reshape(*batch_shape, len(self.weight)) @ self.weight.to(x.dtype)
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
@@ -259,9 +262,9 @@ class FourierFeatures:
         z_bar, num_obs = x.new_empty(len(x), self.num_features), max(1, x.shape[1])
         group = max(1, rows // num_obs)  # whole datasets at a time
         for datasets, out in zip(x.split(group), z_bar.split(group), strict=True):
-            parts = datasets.split(rows, dim=1)
-            sums = [self(part).sum(1, dtype=torch.float64) for part in parts]
-            out.copy_(torch.stack(sums).sum(0) / num_obs)
+            phases = (self._phase(part) for part in datasets.split(rows, dim=1))
+            sums = [torch.cat([p.cos().sum(1), p.sin().sum(1)], dim=1).double() for p in phases]
+            out.copy_(torch.stack(sums).sum(0) * (self.scale / num_obs))
         return z_bar
 
     @property
