@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from mindist import checks, storage
-from mindist.entries import CHAINS, Knowledge, Vectors, completed, learn
+from mindist.entries import CHAINS, Knowledge, completed, learn
 from mindist.entries.fitting import correlated_windows, labels_of
+from mindist.entries.search import Vectors
 from mindist.protocols import Array
 from mindist.result import Completion, EntryDetection, EntryStatus
 from mindist.schema import Record, pack

@@ -4,6 +4,6 @@ May import: torch, `mindist.schema`, `mindist.checks`, `mindist.result`, `mindis
 """
 
 from mindist.entries.fitting import Knowledge, learn
-from mindist.entries.search import CHAINS, Search, Vectors, completed
+from mindist.entries.search import CHAINS, Search, completed
 
-__all__ = ["CHAINS", "Knowledge", "Search", "Vectors", "completed", "learn"]
+__all__ = ["CHAINS", "Knowledge", "Search", "completed", "learn"]
