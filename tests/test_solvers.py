@@ -80,7 +80,7 @@ def test_levenberg_marquardt_solves_linear_and_curved_problems():
     starts = torch.tensor([[-1.2, 1.0], [3.0, -7.0], [0.0, 0.0]], dtype=torch.float64)
     solution = levenberg_marquardt(rosenbrock, starts)
     torch.testing.assert_close(solution.value, torch.ones_like(starts))
-    assert (solution.status == SolverStatus.CONVERGED).all()
+    assert all("converged" in message for message in solution.messages)
 
 
 def test_levenberg_marquardt_with_a_large_residual_matches_a_grid():
@@ -117,6 +117,7 @@ def test_gradient_descent_takes_the_steps_of_algorithm_1():
     solution = gradient_descent(well, START, step_size=0.1, max_iterations=7)
     torch.testing.assert_close(solution.value, TARGET * (1 - 0.8**6))
     assert (solution.status == SolverStatus.MAX_ITERATIONS).all()
+    assert all("largest allowed" in message for message in solution.messages)
 
 
 @pytest.mark.parametrize("solver", [lbfgs, gradient_descent, adam])
@@ -127,6 +128,7 @@ def test_a_start_without_a_finite_objective_is_returned_and_reported(solver):
     solution = solver(broken, START)
     assert solution.status[1] == SolverStatus.NONFINITE
     assert torch.equal(solution.value[1], START[1])
+    assert "not finite" in solution.messages[1]
     assert solution.status[0] != SolverStatus.NONFINITE
 
 

@@ -40,14 +40,24 @@ class SolverStatus(IntEnum):
     """How the search for one problem ended.
 
     Example:
-        >>> SolverStatus.STALLED.name, SolverStatus(0).name
-        ('STALLED', 'CONVERGED')
+        >>> SolverStatus.STALLED.name, SolverStatus(0).message[:9]
+        ('STALLED', 'converged')
     """
 
-    CONVERGED = 0  # no step would lower the objective any further
-    MAX_ITERATIONS = 1  # the objective was still falling
-    STALLED = 2  # no step along the search direction lowered the objective
-    NONFINITE = 3  # at the start, which was returned
+    CONVERGED = 0
+    MAX_ITERATIONS = 1
+    STALLED = 2
+    NONFINITE = 3
+
+    @property
+    def message(self) -> str:
+        """A sentence for people."""
+        return (
+            "converged: no step would lower the objective any further",
+            "stopped at the largest allowed number of iterations; the objective was still falling",
+            "stalled: no step along the search direction lowered the objective",
+            "the objective is not finite at the start; the start was returned",
+        )[self]
 
 
 @dataclass(frozen=True)
@@ -56,14 +66,19 @@ class Solution:
 
     Example:
         >>> solution = Solution(*torch.tensor([[[1.0]], [[0.1]], [[0.0]], [[3.0]]])[:, 0])
-        >>> SolverStatus(int(solution.status)).name
-        'CONVERGED'
+        >>> solution.messages[0][:9]
+        'converged'
     """
 
     value: Tensor  #: The best point found for each problem, `(n, d)`.
     objective: Tensor  #: The objective there, `(n,)`; never above the objective at the start.
     status: Tensor  #: A `SolverStatus` code for each problem, `(n,)`.
     iterations: Tensor  #: Iterations spent on each problem, `(n,)`.
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """One sentence for each problem."""
+        return tuple(SolverStatus(int(code)).message for code in self.status)
 
 
 @dataclass
