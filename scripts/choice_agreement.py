@@ -59,7 +59,7 @@ def compare(name: str, num_simulations: int, num_obs: int, seed: int) -> str:
 def measured(mds: MinimumDistance, x: torch.Tensor, seed: int) -> tuple[torch.Tensor, float, float]:
     """Return squared errors, the geometric mean of the errors of all cells, and the clean cost."""
     pairs = selftest._panel(x, torch.Generator().manual_seed(seed + 1_000))
-    squared = torch.stack([selftest._Cell.of(mds, None, pair, 0).squared for pair in pairs])
+    squared = torch.stack([selftest._cell(mds, *pair).squared for pair in pairs])
     cells = squared.nanmean(1).log1p().mean() / 2
     return squared, float(cells.exp()), selftest._clean(mds, x)[0]
 

@@ -276,7 +276,7 @@ def test_a_file_gives_the_same_results(entries, tmp_path):
     ours, theirs = entries.adapt(x), loaded.adapt(x)
     assert torch.equal(ours.completed, theirs.completed)
     assert torch.equal(ours.p_value, theirs.p_value)
-    with pytest.raises(ValueError, match="holds a Entrywise, expected a MinimumDistance"):
+    with pytest.raises(ValueError, match="holds Entrywise, expected MinimumDistance"):
         MinimumDistance.load(tmp_path / "entries", summary=lambda x: x.mean(1))
 
 

@@ -232,8 +232,8 @@ WROTE = "has no use with entries, which `mindist fit --entrywise` wrote. Leave i
         ),
         (
             ("fit", "one.csv", "--entrywise", "--out", "e"),
-            "expected at least 200 simulated vectors (M, *event), got shape (1, 8). One vector for "
-            "each simulation: a posterior over 14 bands has x of (M, 14).",
+            "expected at least 200 simulated vectors (M, *event), got shape (1, 8). Simulate more; "
+            "a posterior over 14 bands has x of shape (M, 14).",
         ),
         (
             ("check", "entries", "short.csv"),
@@ -265,7 +265,7 @@ def test_a_minimum_distance_wants_its_summary(folder, tmp_path):
     assert said("check", tmp_path / "mds", "one.csv") == (
         "Name the summary function: --summary file.py:name."
     )
-    with pytest.raises(ValueError, match="holds a MinimumDistance, expected a Entrywise"):
+    with pytest.raises(ValueError, match="holds MinimumDistance, expected Entrywise"):
         mindist.Entrywise.load(tmp_path / "mds")
 
 

@@ -76,7 +76,7 @@ class Entrywise:
         data = checks.as_tensor(x, "x").detach().cpu()
         if data.dim() < 2 or len(data) < LEAST_SIMULATIONS or not data[0].numel():
             said = f"at least {LEAST_SIMULATIONS} simulated vectors (M, *event)"
-            then = "One vector for each simulation: a posterior over 14 bands has x of (M, 14)."
+            then = "Simulate more; a posterior over 14 bands has x of shape (M, 14)."
             raise checks.wrong("x", said, f"shape {tuple(data.shape)}", then)
         event, flat = data.shape[1:], data.flatten(1)
         if event.numel() > MOST_ENTRIES:

@@ -141,15 +141,16 @@ class SelfTest:
     @cached_property
     def breakdown(self) -> dict[str, float]:
         """The largest share up to which each kind is mended, or does no harm; 0 where none is."""
-        _, adapted = self.summaries.overall
-        mended = (adapted <= MENDED).long().cumprod(1).sum(1).tolist()
+        observed, adapted = self.summaries.overall
+        fine = (adapted <= MENDED) & (adapted <= (WORSE * observed).clamp(min=HARMLESS))
+        mended = fine.long().cumprod(1).sum(1).tolist()
         return {kind: (0.0, *self.shares)[n] for kind, n in zip(self.kinds, mended, strict=True)}
 
     @cached_property
     def harmful(self) -> tuple[tuple[str, float], ...]:
-        """Kinds and shares at which adapting is worse than doing nothing, beyond its noise."""
+        """Kinds and shares at which adapting does harm, and more of it than doing nothing."""
         observed, adapted = self.summaries.overall
-        worse = adapted - ERRORS * self.error > WORSE * observed
+        worse = (adapted > HARMLESS) & (adapted - self.error > WORSE * observed)
         return tuple((self.kinds[k], self.shares[e]) for k, e in worse.nonzero().tolist())
 
     @property

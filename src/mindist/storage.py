@@ -139,7 +139,7 @@ def read_artefact(path: str | os.PathLike[str], kind: str) -> State:
     check_version(folder, version, FORMAT_VERSION)
     unseal(folder / JSON_NAME, header)
     if found != kind:
-        raise ValueError(f"path: {folder} holds a {found}, expected a {kind}. Load it as that.")
+        raise ValueError(f"path: {folder} holds {found}, expected {kind}. Use {found}.load.")
     config, file = header.get("config"), folder / TENSORS_NAME
     if not isinstance(config, dict):
         raise damaged(folder / JSON_NAME, "it has no settings")

@@ -190,6 +190,8 @@ def load_posterior(posterior: str | None, prior: str | None, *, trust: bool) -> 
         with extra("sbi"):
             from mindist.posteriors import sbi_storage
         return sbi_storage.load_posterior(path, loaded)[0]
+    if path.suffix == ".py":
+        raise UsageError(f"--posterior: name the object in {path}: {path}:NAME.")
     if path.is_file() and not trust:
         raise UsageError(
             f"--posterior: {path} is a pickle, and to load one is to run the program in it: "
