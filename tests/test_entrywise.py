@@ -120,7 +120,7 @@ def test_nearest_counts_believed_entries_only():
     every = torch.ones(3, 1, D, dtype=torch.bool)
     near = Pool.of(bank, y, every).nearest(every, 50)[:, 0]
     exact = (bank.z - y[:, None]).square().sum(2).argsort(1)[:, :50]
-    assert torch.equal(near.sort(1).values, exact.sort(1).values)  # 500 pivots know their half
+    assert torch.equal(near.sort(1).values, exact.sort(1).values)  # each of 500 pivots lists all
 
 
 def test_completed_entries_have_the_conditional_mean_and_variance(entries):
@@ -278,6 +278,17 @@ def test_a_file_gives_the_same_results(entries, tmp_path):
     assert torch.equal(ours.p_value, theirs.p_value)
     with pytest.raises(ValueError, match="holds Entrywise, expected MinimumDistance"):
         MinimumDistance.load(tmp_path / "entries", summary=lambda x: x.mean(1))
+
+
+def test_as_many_neighbours_as_a_fit_may_choose(tmp_path, monkeypatch):
+    """One list of a pivot has enough of them, also far outside, and files keep their number."""
+    monkeypatch.setattr("mindist.entries.fitting.NEIGHBOURS", (400,))
+    entries = Entrywise().fit(simulate(4_000, 21)[1])
+    entries.save(tmp_path / "entries")
+    loaded = Entrywise.load(tmp_path / "entries")
+    assert loaded.fitted_.search.neighbours == 400
+    x = torch.cat([simulate(2, 22)[1], torch.full((1, D), 50.0, dtype=torch.float64)])
+    assert torch.equal(loaded.adapt(x).completed, entries.adapt(x).completed)
 
 
 # ------------------------------------------------------------------- bad input

@@ -1,7 +1,7 @@
 r"""Fit the search for entries: choose its settings, then rank held-out simulations.
 
-The number of neighbours k and the shrinkage :math:`\lambda` are those with the largest average log
-density of entries that were left out, a quarter of each of some simulated vectors, given the rest.
+The number of neighbours k, the shrinkage :math:`\lambda` and the components are those with the
+largest average log density of entries left out, a quarter of some simulated vectors, given the rest.
 Held-out simulations then go through the same search as an observed vector: the p-value of one whose
 largest score is t is :math:`(1 + \#\{t_i \ge t\}) / (1 + n)`, exactly uniform on simulations.
 """
@@ -138,7 +138,8 @@ def _scores(search: Search, y: Tensor) -> Tensor:
     """Return the score of each group given all others, `(n, G)`."""
     found = []
     for part in y.split(search.rows(1)):
-        v, every = _clean(part), torch.ones(len(part), 1, y.shape[1], dtype=torch.bool)
+        v = _clean(part)
+        every = v.observed[:, None]
         near = Pool.of(search.bank, part, every).nearest(every, search.neighbours)
         table = search.sweep(near[:, 0], v, v.observed)
         score = search.groups.distance(table, v.observed, torch.arange(len(part)))

@@ -249,13 +249,13 @@ class Search:
             first = doubted[:, shuffled].byte().sort(dim=1, descending=True, stable=True).indices
             order = shuffled[first]
             u = torch.rand(doubted.shape[1], CHAINS, dtype=torch.float64, generator=generator)
+            open_ones = doubted.repeat_interleave(CHAINS, 0)
             for i in range(int(doubted.sum(1).max())):
                 g = order[:, i].repeat_interleave(CHAINS)
                 r = self.groups.distance(table, many.observed, rows, g)[:, 0]
                 now = self.groups.any(table.kept)[rows, g]
                 believe = u[i].repeat(len(v.y)) < torch.sigmoid((bound[rows, g] - r.square()) / 2)
-                still = doubted.repeat_interleave(CHAINS, 0)[rows, g]
-                flip = (believe != now) & still
+                flip = (believe != now) & open_ones[rows, g]
                 self._toggle(table, flip.nonzero()[:, 0], many.observed, g[flip])
             kept = table.kept.view_as(kept)
         return kept
