@@ -69,3 +69,17 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
 def levenberg_marquardt(residual, start: Tensor, **options: float) -> Solution:
     """The search with the model of Gauss and Newton, of residuals `(n, m)` and Jacobians."""
     return damped_newton(lambda s, problem: gauss_newton(*residual(s, problem)), start, **options)
+
+
+NUM_OBS = 50  # of each dataset of `locations`
+
+
+def locations(num: int, seed: int = 0) -> torch.Tensor:
+    """N(theta, 1), theta ~ N(0, 9)."""
+    generator = torch.Generator().manual_seed(seed)
+    theta = 3 * torch.randn(num, 1, 1, generator=generator)
+    return theta + torch.randn(num, NUM_OBS, 1, generator=generator)
+
+
+def mean(x: torch.Tensor) -> torch.Tensor:
+    return x.mean(1)

@@ -7,23 +7,12 @@ import math
 import pytest
 import torch
 
+from exact_models import NUM_OBS, locations, mean
 from mindist import MinimumDistance, selftest, storage
 from mindist.adaptation.sorting import CUT, Rules
 from mindist.features.residuals import Residuals
 
-NUM_OBS = 50
 STRICT, WIDE, NEVER = "a cut of 1% instead of 0.1%", "a kernel twice as wide", "no projecting"
-
-
-def locations(num: int, seed: int = 0) -> torch.Tensor:
-    """N(theta, 1), theta ~ N(0, 9)."""
-    generator = torch.Generator().manual_seed(seed)
-    theta = 3 * torch.randn(num, 1, 1, generator=generator)
-    return theta + torch.randn(num, NUM_OBS, 1, generator=generator)
-
-
-def mean(x: torch.Tensor) -> torch.Tensor:
-    return x.mean(1)
 
 
 def chosen_among(*names: str) -> MinimumDistance:

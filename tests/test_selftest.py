@@ -8,20 +8,8 @@ import math
 import pytest
 import torch
 
+from exact_models import NUM_OBS, locations, mean
 from mindist import MinimumDistance, SelfTest
-
-NUM_OBS = 50
-
-
-def locations(num: int, seed: int = 0) -> torch.Tensor:
-    """N(theta, 1), theta ~ N(0, 9)."""
-    generator = torch.Generator().manual_seed(seed)
-    theta = 3 * torch.randn(num, 1, 1, generator=generator)
-    return theta + torch.randn(num, NUM_OBS, 1, generator=generator)
-
-
-def mean(x: torch.Tensor) -> torch.Tensor:
-    return x.mean(1)
 
 
 @pytest.fixture(scope="module")
