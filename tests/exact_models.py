@@ -1,4 +1,4 @@
-"""Decoders with a closed form, for tests that compare with known values."""
+"""Decoders and simulations with a closed form, for tests that compare with known values."""
 
 import math
 

@@ -1,7 +1,7 @@
 r"""Fit the search for entries: choose its settings, then rank held-out simulations.
 
 The number of neighbours k, the shrinkage :math:`\lambda` and the components are those with the
-largest average log density of entries left out, a quarter of some simulated vectors, given the rest.
+largest average log density of entries left out, a quarter of some simulations, given the rest.
 Held-out simulations then go through the same search as an observed vector: the p-value of one whose
 largest score is t is :math:`(1 + \#\{t_i \ge t\}) / (1 + n)`, exactly uniform on simulations.
 """
